@@ -27,13 +27,13 @@ def test_a_good_child_is_measured_while_it_holds(take, stand_in):
 def test_a_child_that_hangs_is_a_timeout(take, stand_in):
     sample = take(stand_in("go(); time.sleep(1000)"), timeout=0.5)
     assert sample.state == "timeout"
-    assert sample.reason == "2 of 2 processes did not say 'resident' within 0.5 s"
+    assert sample.reason == "2 of 2 processes did not report 'resident' within 0.5 s"
 
 
 def test_a_child_that_crashes_is_a_row_with_the_signal(take, stand_in):
     sample = take(stand_in("go(); print('last words', file=sys.stderr); os.kill(os.getpid(), 11)"))
     assert sample.state == "crashed"
-    assert sample.reason == "SIGSEGV before it said 'resident': last words"
+    assert sample.reason == "SIGSEGV before it reported 'resident': last words"
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,9 @@ from onecopy_bench.record import Row
     [
         (["open", "f", "-n", "1,2"], "'1,2' is not a valid integer range"),
         (["open", "f", "-n", "0"], "0 is not in the range x>=1"),
-        (["open", "f", "--only", "nothing"], "no row 'nothing'; there are copy, map"),
+        (["open", "f", "--only", "nothing"], "unknown row 'nothing'; choose from copy, map"),
         (["open", "f", "--resume"], "--resume needs --json OUT"),
-        (["start", "--json", "/no/such/folder/x"], "no folder for '/no/such/folder/x'"),
+        (["start", "--json", "/no/such/folder/x"], "the folder of '/no/such/folder/x' does not exist"),
         (["start", "--place", "fast"], "'fast' is not one of 'disk', '128K', 'fuse'"),
         (["share", "--rival", "none"], "'none' is not one of"),
         (["stories", "-o", "page.pdf"], "'page.pdf' must end in .md, .svg or .png"),
@@ -30,12 +30,12 @@ from onecopy_bench.record import Row
         (["report", "r", "-o", "x.pdf"], "'x.pdf' must end in .md, .svg or .png"),
         (["run", "-o", "x.svg", "--", "true"], "there is no picture of 'run'"),
         (["run"], "Missing argument '-- COMMAND...'"),
-        (["run", "--ready", "", "--", "true"], "an empty text is never printed"),
-        (["run", "--", "no-such-program"], "no program 'no-such-program'"),
-        (["run", "--baseline", "no-such-program", "--", "true"], "no program 'no-such-program'"),
+        (["run", "--ready", "", "--", "true"], "the text must not be empty"),
+        (["run", "--", "no-such-program"], "program 'no-such-program' not found"),
+        (["run", "--baseline", "no-such-program", "--", "true"], "program 'no-such-program' not found"),
         (["run", "--baseline", "'open", "--", "true"], "No closing quotation"),
         (["run", "--evict", "/no/such/file", "--", "true"], "'/no/such/file' does not exist"),
-        (["run", "--json", "/no/such/folder/x", "--", "true"], "no folder for '/no/such/folder/x'"),
+        (["run", "--json", "/no/such/folder/x", "--", "true"], "the folder of '/no/such/folder/x' does not exist"),
     ],
 )
 def test_a_wrong_command_line_is_one_line_and_status_2(capsys, arguments, words):
@@ -57,7 +57,7 @@ def test_a_report_goes_to_stdout_or_into_files_that_belong_together(tmp_path, ca
     assert "](r.svg)" in files[0].read_text()
     assert all(file.stat().st_size for file in files)
     assert command_line.run(["bench", "report", str(path), str(path), f"-o{files[1]}"]) == 2
-    assert "a picture is of one record, not of 2" in capsys.readouterr().err
+    assert "a picture shows one record, not 2" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_file_that_is_no_record_is_told_by_its_name(tmp_path, capsys, text, wo
 def test_a_record_of_a_scenario_that_is_gone_is_refused_by_its_name(tmp_path, capsys):
     (tmp_path / "r.jsonl").write_text(text_of(made("gone", [taken("a", ("case",), total_ns=2e6)], [Row("a")])))
     assert command_line.run(["bench", "report", str(tmp_path / "r.jsonl")]) == 1
-    assert "a record of 'gone', which this version does not have" in capsys.readouterr().err
+    assert "is a record of 'gone', which this version does not know" in capsys.readouterr().err
 
 
 @pytest.mark.processes

@@ -90,7 +90,7 @@ def test_no_ratio_of_a_copy_is_told_where_fresh_memory_is_slow():
     record = record_of(touch_ms=100.0)
     assert (cells_of(record, 0)["copy"][1], cells_of(record, 0)["numpy.memmap"][1]) == ("-", "1.25")
     assert "First touch of fresh anonymous memory: 1.0 (1.0-1.0) GB/s for first-touch-4k" in said(record)
-    assert "do not carry over to other machines, and no ratio of them is claimed here" in said(record)
+    assert "do not carry over to other machines, and none is shown here" in said(record)
     unknown = replace(record, samples=tuple(s for s in record.samples if not s.row.startswith("first-touch")))
     assert "Without a control" in said(unknown)
 
@@ -116,7 +116,7 @@ def test_what_limits_a_run_is_told():
     record = replace(
         record, samples=tuple(replace(s, idle_share=0.5) for s in failed), absent=(Absent("a", "not here"),)
     )
-    for sentence in ("12 of 12 samples were not known to be", "2 rounds: a published number needs 7.", "a: not here."):
+    for sentence in ("12 of 12 samples may have been", "2 rounds; a published number needs 7.", "a: not here."):
         assert sentence in said(record)
     assert "map: crashed (cold, 4): SIGBUS." in said(record)
     assert cells_of(record, 0)["map"][0] == "crashed"

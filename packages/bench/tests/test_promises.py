@@ -87,7 +87,7 @@ def test_a_run_is_resumed_on_the_command_line_with_what_is_missing(tmp_path, one
     assert cells == [(each["row"], each["round"]) for each in map(json.loads, samples)]
     other = onecopy_process(*words[:-3], "2", "--json", "r.jsonl", "--resume", cwd=tmp_path)
     assert other.returncode == 1
-    assert "is of another run: options was" in other.stderr
+    assert "belongs to another run: options was" in other.stderr
 
 
 @pytest.mark.processes

@@ -51,9 +51,9 @@ def test_another_file_is_not_taken_for_a_record(text, tmp_path):
     [
         ('{"row": "a"}', "line 5 .*round"),
         ('{"row": "a", "case": [], "round": 0, "surprise": 1}', "line 5 .*surprise"),
-        ('{"row": "a", "case": [], "round": 0, "numbers": {"n": NaN}}', "'nan' for a number"),
-        ('{"row": "a", "case": [], "round": 0, "numbers": {"n": true}}', "'True' for a number"),
-        ('{"row": "a", "case": [], "round": 0, "points": [[1e300]]}', "for a number"),
+        ('{"row": "a", "case": [], "round": 0, "numbers": {"n": NaN}}', "expected a number in a sample, found 'nan'"),
+        ('{"row": "a", "case": [], "round": 0, "numbers": {"n": true}}', "expected a number in a sample, found 'True'"),
+        ('{"row": "a", "case": [], "round": 0, "points": [[1e300]]}', "expected a number"),
         ('{"odd": 1}', "'seconds' is missing"),
     ],
 )
@@ -80,7 +80,7 @@ def test_the_torn_line_of_a_killed_write_is_dropped_and_written_over(record, tmp
 def test_the_file_of_another_run_is_refused_with_what_differs(record, tmp_path, name):
     Log(tmp_path / "r.jsonl").begin(replace(record, samples=()))
     other = {"commit": "7654321", "rows": ROWS[:1], "absent": ()}.get(name, {"seed": 5})
-    with pytest.raises(ValueError, match=f"r.jsonl is of another run: {name} was .*, is "):
+    with pytest.raises(ValueError, match=f"r.jsonl belongs to another run: {name} was .* and is now "):
         Log(tmp_path / "r.jsonl", resume=True).begin(replace(record, **{name: other}))
 
 

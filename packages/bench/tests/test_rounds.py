@@ -69,7 +69,7 @@ def test_a_sample_that_would_exhaust_the_machine_is_skipped(monkeypatch):
     one = Trial("list", ("fork", "8"), 6e6, lambda _: pytest.fail("taken all the same"))
     sample = runs.take_sample(one, 0, QUICK)
     assert sample.state == "skipped"
-    assert sample.reason == "needs 6 MB of private memory, 7 MB are available"
+    assert sample.reason == "needs 6 MB of private memory, more than 80% of the available 7 MB"
 
 
 @pytest.mark.processes

@@ -93,7 +93,7 @@ def test_a_scenario_prints_tables_and_writes_its_record_a_page_and_a_picture(one
     assert name in WIDE or widest_of_tables(done.stdout) <= 80
     page = (place / "r.md").read_text()
     assert page.startswith(f"# {name}")
-    assert "1 round: a published number needs" in page
+    assert "1 round; a published number needs" in page
     left = {path.name for path in place.iterdir()}  # the data are gone
     assert left == {"r.jsonl", "r.md", *(["r.svg"] if SCENARIOS[name].draw else [])}
     check = CHECKS.get(name)

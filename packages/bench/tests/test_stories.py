@@ -94,7 +94,7 @@ def test_a_picture_has_bars_of_every_story(tmp_path, stories):
 
 def test_a_record_of_something_else_is_refused(tmp_path, stories):
     (tmp_path / "r.jsonl").write_text("".join(lines(stories.of(MODELS))))
-    with pytest.raises(ValueError, match=r"r\.jsonl: expected a record of stories, found one of models"):
+    with pytest.raises(ValueError, match=r"r\.jsonl: expected a record of stories, found a record of models"):
         reading.read(tmp_path / "r.jsonl")
 
 

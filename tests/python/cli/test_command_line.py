@@ -61,7 +61,7 @@ def test_an_interrupt_is_status_130(monkeypatch, capsys, error):
         pytest.param(["bench", "open", "f", "-n", "0"], "(see 'onecopy bench open --help')", marks=NEEDS_BENCH),
         pytest.param(
             ["bench", "open", "f", "--json", "/no/such/folder/x"],
-            "no folder for '/no/such/folder/x'",
+            "the folder of '/no/such/folder/x' does not exist",
             marks=NEEDS_BENCH,
         ),
         (["ls", "f", "--sort", "colour"], "'colour' is not one of"),

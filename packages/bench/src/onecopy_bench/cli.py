@@ -48,7 +48,7 @@ KINDS: dict[str, Any] = {
     "words": click.UNPROCESSED,
 }
 BACKED = (
-    "Before each sample, touch and free as much memory as it needs. Where the host of a virtual machine reclaims free"
+    "Before each sample, touch and free as much memory as it needs. If the host of a virtual machine reclaims free"
     " memory, new memory is slower than disks, and times cannot be compared with those of other machines."
 )
 JSON = "Write the record here, a line per sample as it is taken; '-': to stdout at the end, without tables."
@@ -75,10 +75,10 @@ class Output:
         metavar="OUT",
     )  # fmt: skip
     json_path: str | None = option(None, JSON, "--json", metavar="OUT")
-    resume: bool = option(False, "Continue the run that OUT holds; else begin anew.")
+    resume: bool = option(False, "Continue the run in OUT. Without it, a new run begins.")
 
     def check(self, without_picture: str = "") -> None:
-        """Raise a usage error where a file could not be written at the end of a long run."""
+        """Raise a usage error if a file could not be written at the end of a long run."""
         for path in self.outputs:
             if path.suffix not in SUFFIXES:
                 raise click.BadParameter(f"{path.name!r} must end in .md, .svg or .png", param_hint="-o")
@@ -86,9 +86,9 @@ class Output:
                 raise click.BadParameter(f"there is no picture of {without_picture!r}", param_hint="-o")
         for path in (*self.outputs, *([Path(self.json_path)] if self.json_path else [])):
             if not path.absolute().parent.is_dir():
-                raise click.UsageError(f"no folder for '{path}'")
+                raise click.UsageError(f"the folder of '{path}' does not exist")
         if self.resume and self.json_path in (None, "-"):
-            raise click.UsageError("--resume needs --json OUT: the samples are there")
+            raise click.UsageError("--resume needs --json OUT, the file with the samples")
 
     def write(self, page: Callable[[str | None], str], draw: Callable[[Path], None]) -> None:
         """Write the files; a page shows the first picture that is written with it."""
@@ -207,7 +207,7 @@ def show(heading: str, tables: Iterable[Table], sentences: Iterable[str]) -> Non
 
 
 def show_table(console: Any, table: Table) -> None:
-    """Print a table; where it is too wide, the lines of a cell stand below each other."""
+    """Print a table. If it is too wide, the lines of a cell are printed below each other."""
     if table.title:
         screen.show_line(console, table.title, "bold")
     for between in (" ", "\n"):
@@ -267,9 +267,9 @@ OPTIONS = options_of(Scale, Output)
 @click.argument("records", nargs=-1, required=True, type=click.Path(), metavar="RECORD...")
 @OPTIONS["outputs"]
 def report(records: tuple[str, ...], outputs: tuple[Path, ...]) -> None:
-    """Write RECORD as a page of tables and as a picture; several records as one page.
+    """Write RECORD as a page of tables and as a picture, or several records as one page.
 
-    Without -o, the page goes to stdout. A page shows the picture that is written with it. A picture is of one record.
+    Without -o, the page goes to stdout. A page shows the picture that is written with it. A picture shows one record.
     """
     output = Output(outputs=outputs)
     output.check()
@@ -280,7 +280,7 @@ def report(records: tuple[str, ...], outputs: tuple[Path, ...]) -> None:
         page_of, draw = partial(page.to_markdown, stories, shown), partial(page.save, stories, shown)
     else:
         if len(found) > 1 and any(path.suffix != ".md" for path in outputs):
-            raise click.UsageError(f"a picture is of one record, not of {len(found)}")
+            raise click.UsageError(f"a picture shows one record, not {len(found)}")
         output.check("" if SCENARIOS[found[0].scenario].draw else found[0].scenario)
         page_of, draw = partial(_page, found), partial(_draw, found[0])
     output.write(page_of, draw)
@@ -299,7 +299,7 @@ def _read(path: str) -> list[Record]:
         raise click.ClickException(str(error)) from error
     for record in found:
         if record.scenario not in {*SCENARIOS, reading.NAME}:
-            raise click.ClickException(f"{path}: a record of {record.scenario!r}, which this version does not have")
+            raise click.ClickException(f"{path} is a record of {record.scenario!r}, which this version does not know")
     return found
 
 
@@ -326,10 +326,10 @@ def stories(
     """Measure published figures again: mapped models, a checkpoint in 8 workers, prefetch, images, datasets, nodes.
 
     Each story is a scenario of `onecopy bench` with options that fit its share of 20 minutes. It shows the published
-    figure with its source, the same measured here, and onecopy, all in one run. All data is made up, 6 GB at most at a
-    time. Where something is not installed, its row or story says so. `pip install 'onecopy-bench[rivals]'` installs all
-    of it but nginx and the C++ programs of the index and of the slow file system, which a checkout builds. `make
-    stories` sets everything up.
+    figure with its source, the same measured here, and onecopy, all in one run. All data is synthetic, at most 6 GB at
+    a time. If a package is missing, its row or story says so. `pip install 'onecopy-bench[rivals]'` installs everything
+    except nginx and the C++ programs of the index and of the slow file system, which a checkout builds. `make stories`
+    sets everything up.
     """
     output = Output(folder, outputs, json_path, resume)
     output.check()

@@ -48,7 +48,7 @@ def _command_of(pid: int) -> bytes:
 
 
 def end_copy() -> int:
-    """End every process below this one: SIGTERM, `GRACE_S` seconds, SIGKILL; return how many needed the latter."""
+    """End all descendants of this process: SIGTERM, `GRACE_S` seconds, SIGKILL. Return how many needed SIGKILL."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         reached: set[int] = set()
         deadline = time.monotonic() + GRACE_S
@@ -62,9 +62,9 @@ def end_copy() -> int:
 
 
 def steps(command: Sequence[str], ready: str | None, hold_s: float, limit_s: float) -> Steps:
-    """Start the copy; wait until it has printed a text, or has ended well (None); hold it; end it.
+    """Start the copy, wait until it has printed a text or (None) ended with status 0, hold it, and end it.
 
-    Raises SampleError if the copy ends before, or the time is up.
+    Raises SampleError if the copy ends too early, or when the time is up.
     """
     name = f"copy {os.environ[VARIABLE]}"
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -79,7 +79,7 @@ def steps(command: Sequence[str], ready: str | None, hold_s: float, limit_s: flo
         try:
             while not _is_ready(process, output, ready, name):
                 if time.monotonic_ns() - start > limit_s * 1e9:
-                    said = _said(output) or "; it printed nothing (is its output kept back? stdbuf -oL, python -u)"
+                    said = _said(output) or "; it printed nothing (is its output buffered? try stdbuf -oL or python -u)"
                     raise SampleError("timeout", f"{name} was not ready within {limit_s:g} s{said}")
                 _wait(parent)
             yield "running", {"ready_ns": time.monotonic_ns() - start}
@@ -87,7 +87,7 @@ def steps(command: Sequence[str], ready: str | None, hold_s: float, limit_s: flo
             while time.monotonic() < end:
                 _wait(parent)
                 if (status := process.poll()) is not None:
-                    reason = f"{name}: {end_of(status)} while it was to hold{_said(output)}"
+                    reason = f"{name}: {end_of(status)} after it was ready{_said(output)}"
                     raise SampleError(state_of(status), reason)
             yield "held", {}
         finally:
@@ -113,6 +113,6 @@ def _is_ready(process: subprocess.Popen[bytes], output: IO[bytes], ready: str | 
 
 
 def _said(output: IO[bytes]) -> str:
-    """Return what was printed last, for a reason."""
+    """Return the last lines of the output, as the end of a reason."""
     lines = " | ".join(last_lines(output, LINES))
     return f"; last lines: {lines}" if lines else ""

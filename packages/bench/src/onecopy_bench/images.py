@@ -47,7 +47,7 @@ BACK, BACK_S = 0.1, 20.0
 """A process is small again when it holds this share of its peak; the sample waits this many seconds for it."""
 Shape = tuple[int, ...]
 MADE_UP: Shape = (4864, 3968, 3)
-"""The shape of made-up images: that of the real slide in the published figures."""
+"""The shape of synthetic images: that of the real slide in the published figures."""
 ROWS = 256
 """Number of rows of a canvas that are read at once."""
 
@@ -82,7 +82,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method(Peer):
-    """One method: `decode` reads the image with a number, `stitch` pastes all images, `sync` flushes both to the disk.
+    """One method: `decode` reads image number n, `stitch` pastes all images, `sync` flushes both to the disk.
 
     `rows` returns the canvas as an object that can be sliced into arrays by rows.
     """
@@ -134,7 +134,7 @@ def _flush(_: Work, images: list[Any], canvas: Any) -> None:
 
 
 def _write_canvas(work: Work, _: list[Any], canvas: Any) -> None:
-    """Write a canvas on the heap to a file and flush it, as a program does to keep it."""
+    """Write a canvas on the heap to a file and flush it, as a program does that keeps it."""
     with Path(work.place("canvas.raw")).open("wb", buffering=0) as file:
         for row in range(0, len(canvas), 1024):
             file.write(canvas[row : row + 1024])
@@ -228,7 +228,7 @@ def _made_up(seed: int = 1) -> NDArray[np.uint8]:
 
 
 def _write(folder: Path, count: int, file: str | None) -> dict[str, Any]:
-    """Write compressed and uncompressed images, copies of a file or synthetic; return the shape and type of one."""
+    """Write compressed and uncompressed images, of a file or synthetic ones; return the shape and type of one."""
     import tifffile
 
     compressed, plain = folder / "compressed", folder / "plain"
@@ -302,7 +302,7 @@ NAMES = tuple(method.name for method in METHODS)
 
 @dataclass(frozen=True, slots=True)
 class Options(Settings):
-    """How the scenario is run; with a `limit` of 0 there is no such case, `syncs` are without and with flushing."""
+    """The options of the scenario. A `limit` of 0 omits that case; `syncs` are without and with flushing."""
 
     file: str | None = option(None, "Your own image, instead of a synthetic one.", kind="existing", is_path=True)
     count: int = option(8, "Number of images.")
@@ -315,14 +315,14 @@ class Options(Settings):
 
 
 def plan(setup: Setup, options: Options) -> Plan:
-    """Plan every method in every case; raises ModuleNotFoundError without what makes the images."""
+    """Plan every method in every case; raises ModuleNotFoundError without the packages that write the images."""
     require(NEEDS, NAME, "'onecopy[images]'")
     setup.say("writing the images")
     place = setup.place
     file = os.path.realpath(options.file) if options.file else None
     facts = call_once(options.timeout, _write, place, options.count, file)
     if facts["dtype"] != "|u1":
-        raise OSError(f"{file}: expected pixels of bytes, found {facts['dtype']}")
+        raise OSError(f"{file}: expected 8-bit pixels, found {facts['dtype']}")
     shape = tuple(facts["shape"])
     chosen, absent = installed(METHODS, options.ways)
     paths = {kind: tuple(map(str, sorted((place / kind).iterdir()))) for kind in INPUTS}
@@ -367,7 +367,7 @@ def _take(method: Method, work: Work, settings: dict[str, Any], options: Options
         numbers = {name: float(value) for name, value in message.items() if name != "phase"} | sampler.peaks()
         written = difference(disk_bytes(folder, written=True), before)
         points = tuple(sampler.points)
-        expect_same(workers.step("checked")[0]["checksum"], wanted, "the canvas and what numpy makes of the same files")
+        expect_same(workers.step("checked")[0]["checksum"], wanted, "the canvas and the one that numpy makes")
         workers.step("dropped")
         back = sampler.until_back(BACK, BACK_S)
         workers.dismiss()
@@ -402,7 +402,7 @@ class Sampler:
         return status.rss_anon or 0, files, dirty, used, machine["Cached"], machine.get("Committed_AS", 0)
 
     def poll(self) -> None:
-        """Take a snapshot, if it is time."""
+        """Take a snapshot if the interval has passed."""
         if time.monotonic() - self._last >= self.EVERY_S:
             self._last = time.monotonic()
             self.take()
@@ -414,11 +414,11 @@ class Sampler:
         return self.points[-1]
 
     def peaks(self) -> dict[str, float]:
-        """Return the highest of each kind so far."""
+        """Return the highest value of each kind so far."""
         return {name: max((p[at] for p in self.points), default=0.0) for at, name in enumerate(self.PEAKS, 1)}
 
     def until_back(self, share: float, seconds: float) -> float | None:
-        """Return the seconds until the process holds no more than a share of its peak, or is small; None: never."""
+        """Return the seconds until the process holds at most a share of its peak, or is small, or None (never)."""
         start = time.monotonic()
         peak = max((point[1] + point[2] for point in self.points), default=0.0)
         while time.monotonic() - start < seconds:
@@ -461,8 +461,8 @@ SCENARIO = Scenario(
     NAME,
     """Measure decoding and stitching: several images held at once, and one canvas of all of them.
 
-    On the heap, in numpy.memmap, by Pillow, pyvips and zarr, and by oc.images and oc.scratch; with and without flushing
-    everything to the disk, and with a limit of private memory. The page cache is counted.
+    The methods use the heap, numpy.memmap, Pillow, pyvips, zarr, and oc.images with oc.scratch. They run with and
+    without flushing everything to the disk, and with a limit of private memory. The page cache is counted.
     """,
     Options(),
     plan,

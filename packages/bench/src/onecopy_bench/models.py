@@ -1,4 +1,4 @@
-"""`onecopy bench models`: what ONNX Runtime sessions cost, by how the model is opened, in one or several processes.
+"""`onecopy bench models`: the cost of ONNX Runtime sessions for each way to open the model, in one or more processes.
 
 The methods are those of ONNX Runtime and the modes of onecopy. In every sample, N fresh processes open one model with
 one method, all at once. Each runs every batch once and compares its outputs with those of ONNX Runtime alone. Then the
@@ -69,7 +69,7 @@ def model_of(nodes: list[Any], weights: dict[str, NDArray[Any]], first: Any, las
 
 
 def words(rows: int = 32768, width: int = 2048, layers: int = 32) -> Any:
-    """Return a model that looks rows up in 256 MB and multiplies them with 32 matrices of 16 MB."""
+    """Return a model that looks up rows in 256 MB and multiplies them by 32 matrices of 16 MB."""
     from onnx import TensorProto, helper
 
     weights = {"words": _normal(np.random.default_rng(0), (rows, width))}
@@ -138,8 +138,8 @@ _IN_PLACE = _MAPPED | {"session.use_ort_model_bytes_for_initializers": "1"}
 class Method(Peer):
     """A method of opening one file of a model's folder, with SessionOptions in which the entries are set.
 
-    `packs`: kernels use packed weights; the outputs of methods are equal where this is equal. `prepares`: the method
-    builds something once per machine, before anything is measured.
+    `packs`: kernels use packed weights; methods with equal `packs` have equal outputs. `prepares`: the method builds
+    something once per machine, before anything is measured.
     """
 
     file: str
@@ -162,7 +162,7 @@ def _opened(mode: str, path: Path, options: Any) -> Any:
     # Where no kernel packs weights, the file that was saved once per machine is opened as "direct".
     wanted = {"auto": ("prepacked", "read", "direct"), "prepacked": ("prepacked", "direct")}.get(mode, (mode,))
     if session.onecopy.mode not in wanted:
-        raise RuntimeError(f"it is {session.onecopy.mode}: {session.onecopy.reason}")
+        raise RuntimeError(f"the session has the mode {session.onecopy.mode!r}: {session.onecopy.reason}")
     return session
 
 
@@ -190,7 +190,7 @@ METHODS = (
 
 
 def _prepare(path: Path) -> None:
-    """Build what a method opens, once per machine."""
+    """Build the file that a method opens, once per machine."""
     _ours("prepacked", path, wait=True)
 
 
@@ -199,7 +199,7 @@ _NAMES = {"float": "float32", "double": "float64"}  # types of ONNX that numpy n
 
 
 def _inputs_of(session: Any, batch: int) -> dict[str, Any]:
-    """Return made-up inputs: random rows and small floats, zeros for other types."""
+    """Return synthetic inputs: random rows and small floats, zeros for other types."""
     random = np.random.default_rng(0)
     first = next((e for one in session.get_inputs() for e in one.shape if not isinstance(e, int)), None)
     inputs: dict[str, Any] = {}
@@ -208,7 +208,7 @@ def _inputs_of(session: Any, batch: int) -> dict[str, Any]:
         try:
             dtype = np.dtype(_NAMES.get(name, name))
         except TypeError as error:
-            raise RuntimeError(f"the model's input {one.name!r} of type {one.type} cannot be made up") from error
+            raise RuntimeError(f"the model's input {one.name!r} has the unsupported type {one.type}") from error
         shape = [e if isinstance(e, int) else batch if e == first else _OTHER for e in one.shape]
         values = random.standard_normal(shape) * 0.1 if dtype.kind == "f" else np.zeros(shape)
         inputs[one.name] = values.astype(dtype)
@@ -224,7 +224,7 @@ def steps(
     runs: int = 20,
     threads: int = 1,
 ) -> Steps:
-    """Open the model of a folder, run each batch once, and hold it; then time runs of all batches in turn."""
+    """Open the model in a folder, run each batch once, and hold it; then time runs of all batches in turn."""
     module("onnxruntime")  # before the clock starts
     module("onecopy.frameworks.onnxruntime")
     gc.collect()
@@ -263,7 +263,7 @@ NAMES = tuple(method.name for method in METHODS)
 
 @dataclass(frozen=True, slots=True)
 class Options(Settings):
-    """How the scenario is run: each number of `processes` is a case; memory is measured after one run of each batch."""
+    """The options. Each number of `processes` is a case. Memory is measured after one run of each batch."""
 
     file: str | None = option(None, "Your own .onnx file, instead of synthetic models.", kind="existing", is_path=True)
     models: tuple[str, ...] = option(tuple(MODELS), "Synthetic model to measure.", "--model", choices=tuple(MODELS))
@@ -303,7 +303,7 @@ def plan(setup: Setup, options: Options) -> Plan:
 
 
 def _sums_of(folder: Path, options: Options, packs: bool) -> list[str]:
-    """Return the expected outputs by batch: those of ONNX Runtime alone, packed or not."""
+    """Return the expected outputs by batch: those of ONNX Runtime alone, with or without packed weights."""
     arguments = _arguments_of("external" if packs else "external, not packed", folder, options)
     with start_workers(__name__, 1, options.timeout, **arguments) as workers:
         sums: list[str] = workers.step("opened")[0]["sums"]
@@ -360,7 +360,7 @@ DRAWN = {"MB, less empty": less_empty("pss"), "ms to create": plain("create_ns",
 
 
 def _tables(record: Record) -> Iterator[Table]:
-    """Yield a table for each case, with the times of runs where any were timed."""
+    """Yield a table for each case, with the times of runs if any were timed."""
     names, batches = [row.name for row in record.rows], record.options["batches"]
     for case in record.cases():
         timed = any(plain(f"run_{batches[0]}_p50_ns")(record, name, case) for name in names)
@@ -379,12 +379,12 @@ def _described(record: Record) -> str:
 
 SCENARIO = Scenario(
     NAME,
-    """Measure ONNX Runtime sessions: time to create, memory of all processes, time of a run, by how they are opened.
+    """Measure ONNX Runtime sessions, opened in several ways: time to create, memory of all processes, time of a run.
 
-    Models are made up (an embedding with matrix products of 768 MB, convolutions of 94 MB, the first one with 8-bit
-    weights), or yours. Each is written as .onnx with its weights inside and outside, as .ort and with packed weights.
-    Needs onnx and onnxruntime, and 6 GB of disk. Outputs are compared with those of ONNX Runtime alone, bit by bit.
-    """,
+    Models are synthetic (an embedding with matrix products of 768 MB, convolutions of 94 MB, the first one with 8-bit
+    weights), or your own. Each is written as .onnx with its weights inside and outside, as .ort and with packed
+    weights. Needs onnx and onnxruntime, and 6 GB of disk. Outputs are compared with those of ONNX Runtime alone, bit by
+    bit. """,
     Options(),
     plan,
     _described,

@@ -96,7 +96,7 @@ def _runai(name: str, _: Place) -> Arrays:
 
 
 class _Box:
-    """An actor that keeps the reference of what one process has put."""
+    """An actor that keeps the reference to the object that one process has put."""
 
     def __init__(self, reference: list[Any]) -> None:
         self._reference = reference
@@ -156,7 +156,7 @@ METHODS = (
 
 
 def touched(arrays: Arrays, number: int, processes: int) -> int:
-    """Return the checksum of those arrays that one of some processes reads, by a byte of each page."""
+    """Return the checksum of a byte of each page of those arrays that process `number` reads."""
     mine = sorted(arrays)[number::processes]
     return combine(touch_array(name, np.ascontiguousarray(arrays[name])) for name in mine)
 
@@ -234,12 +234,12 @@ class Network:
         call("tc", "qdisc", "add", "dev", outer, "root", *shape)
 
     def inside(self, number: int) -> list[str]:
-        """Return the prefix of a command that runs it on a node; -1: on the origin."""
+        """Return the prefix that runs a command on a node (-1: on the origin)."""
         return ["ip", "netns", "exec", self._names()[number]]
 
     @contextlib.contextmanager
     def serving(self, root: Path, folder: Path) -> Iterator[Path]:
-        """Serve a folder from the origin in the block; yields its log, raises Unavailable without nginx."""
+        """Serve a folder from the origin for the block; yields its log, raises Unavailable without nginx."""
         if shutil.which("nginx") is None:
             raise Unavailable("nginx is not installed")
         configuration = folder / "nginx.conf"
@@ -275,7 +275,7 @@ BUCKET, OBJECT = "models", "model.safetensors"
 
 @dataclass(frozen=True, slots=True)
 class Options(Settings):
-    """How the scenario is run."""
+    """The options of the scenario."""
 
     rounds: int = 3
     size: int = size_option("1GB", "Size of the model.")
@@ -356,13 +356,13 @@ def _take(
         sent = served(origin) - sent
     sums, times = [message["checksum"] for message in messages], [message["ready_ns"] for message in messages]
     if sums != [one for one in expected for _ in stores]:
-        raise SampleError("wrong data", f"the checksums of the processes are {sums}")
+        raise SampleError("wrong data", f"the checksums of the processes differ from those of the file: {sums}")
     shares = {"origin_share": sent / size, "held_share": held / len(stores) / size}
     return Measured({"ready_ns": max(times), "first_ns": min(times), "origin_bytes": sent, **shares})
 
 
 def _variables(node: int, number: int, store: Path, job: Mapping[str, object]) -> list[str]:
-    """Return the environment of a process, as NAME=VALUE; `job` is that of torchrun, if it has any."""
+    """Return the environment of a process, as NAME=VALUE; `job` contains the variables of torchrun, if any."""
     variables = {
         "ONECOPY_CACHE": store / "onecopy",
         "BENCH_NODE": node,
@@ -388,7 +388,7 @@ store = dist.TCPStore(sys.argv[1], int(sys.argv[2]), is_master=True, wait_for_wo
 print("serves", flush=True)
 sys.stdin.read()
 """
-"""Serves the store that an agent of torchrun serves."""
+"""The program that serves the store, like an agent of torchrun."""
 
 
 @contextlib.contextmanager
@@ -453,7 +453,7 @@ SCENARIO = Scenario(
     NAME,
     """Measure a model behind a URL on several nodes, with several processes each, over links of a given speed.
 
-    Nodes are network namespaces with shaped links and disks of their own, and nginx is the origin: needs root,
+    Nodes are network namespaces with shaped links and separate disks, and nginx is the origin. The scenario needs root,
     iproute2, nginx and loop devices. The peers are other loaders from S3 and HTTP, and ray.put.
     """,
     Options(),

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """One row of the tables: its name, and what it does in a few more words.
+    """One row of the tables: its name, and a description in a few words.
 
     `needs` are modules that must be installed; a measured process imports them before the clock starts. `private` is
     the private memory that the peer needs, as a share of the data.
@@ -30,7 +30,7 @@ P = TypeVar("P", bound=Peer)
 
 
 def module(name: str) -> Any:
-    """Return a module by name: the worker has imported it before the clock started."""
+    """Return a module by name, which the worker imported before the clock started."""
     return importlib.import_module(name)
 
 
@@ -40,13 +40,13 @@ def named(peers: Iterable[P], name: str) -> P:
 
 
 def missing(modules: Iterable[str]) -> list[str]:
-    """Return the packages of some modules that are not installed; imports none of them."""
+    """Return the packages of those modules that are not installed, without importing any."""
     packages = dict.fromkeys(module.partition(".")[0] for module in modules)
     return [package for package in packages if importlib.util.find_spec(package) is None]
 
 
 def installed(peers: Iterable[P], names: Iterable[str] | None = None) -> tuple[list[P], list[Absent]]:
-    """Return the installed peers of those names (None: all), and the others with the reason."""
+    """Return the installed peers among these names (None: all), and the others with the reason."""
     from onecopy_bench.record import Absent  # not in workers
 
     wanted = None if names is None else set(names)
@@ -57,7 +57,7 @@ def installed(peers: Iterable[P], names: Iterable[str] | None = None) -> tuple[l
 
 
 def require(modules: Iterable[str], scenario: str, packages: str = "") -> None:
-    """Raise ModuleNotFoundError that says what a scenario needs and how to install it."""
+    """Raise ModuleNotFoundError, which names the missing packages and how to install them."""
     if lacks := missing(modules):
         how = f"pip install {packages or ' '.join(lacks)}"
         raise ModuleNotFoundError(f"bench {scenario} needs {' and '.join(lacks)}: {how}")

@@ -37,9 +37,9 @@ STYLE = {
 WIDTH, PER_BAR, HEAD = 9.2, 0.3, 0.75
 """Inches; the width is legible in a README, which shows it at 850 pixels."""
 FAR = 50.0
-"""Bars have a logarithmic scale where the longest is more than this many times the shortest."""
+"""Bars have a logarithmic scale if the longest is more than this many times the shortest."""
 NARROW = 34
-"""Characters of a line of a label."""
+"""Maximum number of characters in a line of a label."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def save(path: str | os.PathLike[str] | Any, draw: Callable[..., None], *argumen
 
 
 def draw_panels(figure: Any, panels: Sequence[Panel]) -> None:
-    """Draw panels beside each other: a line for each row, the first on top, each bar with its number."""
+    """Draw panels beside each other: one bar with its number for each row, the first row on top."""
     rows = list(dict.fromkeys(row for panel in panels for row in panel.values))
     line = figure.subplots(1, max(len(panels), 1), squeeze=False, sharey=True)[0]
     line[0].set_yticks(range(len(rows)), [textwrap.fill(row, NARROW) for row in rows], parse_math=False)

@@ -29,7 +29,7 @@ FUSE_DELAY_S, FUSE_REQUEST = 0.5e-3, 128 << 10
 FUSE_LIFETIME_S = 7200
 PLACES = ("disk", "128K", "fuse")
 READ_AHEAD = 128 << 10
-"""Of loop disks: the default of the kernel, and the setting of most disks."""
+"""The read-ahead of loop disks: the default of the kernel, and the setting of most disks."""
 MEMORY = Path("/dev/shm")  # noqa: S108 - a file system in memory, not a name that others could have taken
 
 
@@ -39,7 +39,7 @@ class Unavailable(Exception):
 
 @contextlib.contextmanager
 def undisturbed() -> Iterator[None]:
-    """Defer SIGINT and SIGTERM to the end of the block, so that nothing half made is left behind."""
+    """Defer SIGINT and SIGTERM to the end of the block, so that nothing incomplete is left behind."""
     held: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.signal(number, lambda number, _: held.append(number)) for number in numbers}
@@ -61,7 +61,7 @@ class Spot(NamedTuple):
 
 
 def spot_of(name: str, source: Path, stack: contextlib.ExitStack) -> Spot:
-    """Return the file in a place that the stack removes; raises Unavailable.
+    """Return the file in a place, which the stack removes; raises Unavailable.
 
     "disk": the file where it is. "128K": a copy on a loop disk that reads 128 KiB ahead. "fuse": a copy behind a FUSE
     server that delays each answer.
@@ -78,7 +78,7 @@ def spot_of(name: str, source: Path, stack: contextlib.ExitStack) -> Spot:
 def _spot_behind_fuse(source: Path, stack: contextlib.ExitStack) -> Spot:
     size = source.stat().st_size
     if not FUSE_SERVER.exists():
-        raise Unavailable("there is no FUSE server: `make stories` in a checkout builds it, with libfuse3-dev")
+        raise Unavailable("the FUSE server is missing: `make stories` in a checkout builds it (needs libfuse3-dev)")
     if not MEMORY.is_dir() or shutil.disk_usage(MEMORY).free < size:
         raise Unavailable(f"a copy behind FUSE needs {size / 1e6:.0f} MB in {MEMORY}")
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="onecopy-bench-", dir=MEMORY)))
@@ -89,7 +89,7 @@ def _spot_behind_fuse(source: Path, stack: contextlib.ExitStack) -> Spot:
 
 @contextlib.contextmanager
 def high_latency(folder: Path, seconds: float) -> Iterator[Path]:
-    """Mount the files of a folder by FUSE, each request answered after some seconds; raises Unavailable."""
+    """Mount the files of a folder by FUSE, with a delay in seconds before each answer; raises Unavailable."""
     mount = Path(tempfile.mkdtemp(prefix="onecopy-bench-"))
     everything, shared = 2**64 - 1, os.memfd_create("onecopy-bench")
     os.write(shared, struct.pack("dQQqQQdQ4Q", seconds, 0, 0, 0, everything, everything, 0.0, *[0] * 5))
@@ -101,7 +101,7 @@ def high_latency(folder: Path, seconds: float) -> Iterator[Path]:
         try:
             if server.stdout.readline() != b"mounted\n":
                 server.kill()
-                raise Unavailable(f"no FUSE file system: {server.stderr.read().decode().strip()}")
+                raise Unavailable(f"cannot mount a FUSE file system: {server.stderr.read().decode().strip()}")
             yield mount
         finally:
             with undisturbed():
@@ -113,7 +113,7 @@ def high_latency(folder: Path, seconds: float) -> Iterator[Path]:
 def loop_disk(folder: Path, size: int, read_ahead: int = READ_AHEAD) -> Iterator[Path]:
     """Mount an empty file system with space for `size` bytes; yields the folder, raises Unavailable.
 
-    The image lies in a folder of the disk that is to be measured; `read_ahead` is a multiple of 1024 bytes.
+    The image lies in a folder of the measured disk; `read_ahead` is a multiple of 1024 bytes.
     """
     if os.geteuid() != 0:
         raise Unavailable("a loop device needs root")
@@ -148,7 +148,7 @@ def _make_disk(folder: Path, mount: Path, size: int, read_ahead: int) -> None:
 
 
 def _unmount(mount: Path) -> None:
-    """Unmount if it is mounted; lazily while a traceback or the like still holds a file."""
+    """Unmount if it is mounted; lazily if a traceback, for example, still holds a file."""
     if mount.is_mount():
         try:
             call("umount", str(mount))

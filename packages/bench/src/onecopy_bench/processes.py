@@ -5,8 +5,8 @@ reaches the parent alone; the end of the block kills all workers that still live
 `SampleError` and nothing else: a timeout, a signal, a line that is not JSON, an unexpected phase, an exit status. The
 sample becomes a row with that reason and the last line of stderr.
 
-Where an interrupt comes between the start of a worker and its entry in the list, the kernel kills that worker with the
-parent. Use it from the main thread, because workers ask to die with the *thread* that started them.
+If an interrupt comes between the start of a worker and its entry in the list, the kernel kills that worker together
+with the parent. Use `Workers` in the main thread, because workers die with the *thread* that started them.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def call_once(timeout: float, function: Callable[..., Any], *arguments: Any) -> 
 
 
 def expect_same(found: int, expected: int, what: str) -> None:
-    """Raise SampleError where a checksum is not the expected one; `what` names both."""
+    """Raise SampleError if a checksum is not the expected one; `what` names both."""
     if found != expected:
         raise SampleError("wrong data", f"{what} differ: {found:#x} and {expected:#x}")
 
@@ -74,11 +74,11 @@ def memory_of(pid: int) -> proc.Rollup:
     try:
         return proc.rollup(pid)
     except ProcessLookupError as error:
-        raise SampleError("crashed", "died while it was to hold still") from error
+        raise SampleError("crashed", "died while its memory was measured") from error
 
 
 class Worker:
-    """One process of a sample: its pipes, the bytes that came, and its stderr in an unnamed file."""
+    """One process of a sample: its pipes, the received bytes, and its stderr in a nameless file."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
@@ -102,7 +102,7 @@ class Worker:
         """Read available output; return the message of `phase`, or None until its line is complete."""
         piece = os.read(self.stdout.fileno(), 1 << 16)
         if not piece:
-            raise self._gone(f"before it said {phase!r}")
+            raise self._gone(f"before it reported {phase!r}")
         self._received += piece
         if b"\n" not in self._received:
             if len(self._received) > MAX_LINE:
@@ -120,7 +120,7 @@ class Worker:
         return message
 
     def leave(self, seconds: float) -> None:
-        """Wait for the end of a process that was asked to exit; raises SampleError unless its status is 0."""
+        """Wait until a process that was asked to exit has ended; raises SampleError unless its status is 0."""
         try:
             status = self._process.wait(max(seconds, 0))
         except subprocess.TimeoutExpired:
@@ -132,7 +132,7 @@ class Worker:
         try:
             status = self._process.wait(_GRACE_S)
         except subprocess.TimeoutExpired:
-            return SampleError("odd output", f"closed its stdout {when}, and stayed")
+            return SampleError("odd output", f"closed its stdout {when}, but did not exit")
         said = "".join(f": {line}" for line in last_lines(self._stderr, 1))
         return SampleError("odd output" if status == 0 else state_of(status), f"{end_of(status)} {when}{said}")
 
@@ -151,9 +151,9 @@ class Worker:
 
 
 class Workers:
-    """The processes of one sample, a command each; leaving the block kills them.
+    """The processes of one sample, one for each command; leaving the block kills them.
 
-    Each reads the first line; a phase may take `timeout` seconds.
+    Each reads the first line of its stdin; a phase may take `timeout` seconds.
     """
 
     def __init__(self, commands: Sequence[Sequence[str]], first_line: bytes, timeout: float) -> None:
@@ -203,7 +203,7 @@ class Workers:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     late = f"{len(self.workers) - len(messages)} of {len(self.workers)} processes"
-                    raise SampleError("timeout", f"{late} did not say {phase!r} within {self._timeout:g} s")
+                    raise SampleError("timeout", f"{late} did not report {phase!r} within {self._timeout:g} s")
                 for key, _ in selector.select(min(left, _POLL_S) if poll else left):
                     message = key.data.receive(phase)
                     if message is not None:

@@ -26,20 +26,20 @@ from onecopy_bench.peers import Peer, module, named
 from onecopy_bench.worker import die_with
 
 WIDTH = 2048
-"""The width of the layers of modules."""
+"""The width of a module's layers."""
 WARM_UP = 3
 """The number of requests before the measured ones."""
 MODULE = "onecopy_bench.programs"
 ANSWERED = "all workers have answered"
-"""The program prints this when all workers have answered."""
+"""The text that the program prints when all workers have answered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program(Peer):
-    """A program: `make` writes a file of about that many bytes; each process calls `load` and `answer`.
+    """A program: `make` writes a file of about the given size in bytes; each process calls `load` and `answer`.
 
-    `answer` takes the number of the request, and returns a number that depends on all of the data. `rewritten` names
-    the program, if any, that does the same work with a mapped file, in another format and with other calls.
+    `answer` takes the number of the request, and returns a number that depends on all data. `rewritten` names the
+    program, if any, that does the same work with a mapped file, in another format and with other calls.
     """
 
     make: Callable[[str, int], None]

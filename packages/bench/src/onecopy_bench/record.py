@@ -23,7 +23,7 @@ from onecopy_bench import system
 
 FORMAT = "onecopy-bench 3"
 LARGEST = 1e30
-"""No measured number is larger; a picture could not show it."""
+"""The largest number that a record may contain; a picture could not show a larger one."""
 
 Case = tuple[str, ...]
 
@@ -38,7 +38,7 @@ class Spread:
 
     @classmethod
     def of(cls, values: Iterable[float | None]) -> Spread | None:
-        """Return the spread of the values that are known, or None without any."""
+        """Return the spread of the known values, or None if there are none."""
         numbers = [value for value in values if value is not None]
         return cls(statistics.median(numbers), min(numbers), max(numbers)) if numbers else None
 
@@ -53,10 +53,10 @@ class Absent:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One thing that is compared.
+    """One compared row.
 
-    `role` is "row", "ceiling" or "control". `uses_cache` is False where the page cache plays no part. `size` is that of
-    the file it loads, where that is not the file under test.
+    `role` is "row", "ceiling" or "control". `uses_cache` is False if the row bypasses the page cache. `size` is the
+    size of the file that it loads, if that is not the file under test.
     """
 
     name: str
@@ -69,10 +69,10 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One row in one case in one round: numbers by name, lines of numbers taken repeatedly, numbers of each process.
+    """One row in one case in one round: numbers by name, lines of repeated readings, and the numbers of each process.
 
-    `state` is "ok", or what went wrong. `started` is when the processes were released, ISO 8601, UTC; `idle_share` the
-    share of the machine's CPU time that was idle just before.
+    `state` is "ok" or the kind of failure. `started` is the time at which the processes were released (ISO 8601, UTC),
+    and `idle_share` the idle share of the machine's CPU time just before.
     """
 
     row: str
@@ -92,7 +92,7 @@ _DEFAULTS = asdict(Sample("", (), -1))
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One run of one scenario: `data` describes what was measured on, `absent` what this machine could not measure."""
+    """One run of one scenario: `data` describes the measured data, `absent` what this machine could not measure."""
 
     scenario: str
     created: str
@@ -124,7 +124,7 @@ class Record:
         return 1 + max((sample.round for sample in self.samples), default=int(self.options["rounds"]) - 1)
 
     def absence(self, row: str, case: Case) -> str | None:
-        """Return why a row has no number in a case: it is absent, or its samples are not good; None: unknown."""
+        """Return why a row has no number in a case (it is absent, or its samples failed), or None if unknown."""
         reasons = [each.reason for each in self.absent if each.name == row]
         states = [s.state for s in self.samples if (s.row, s.case) == (row, case) and s.state != "ok"]
         return next(iter((*reasons, *states)), None)
@@ -137,7 +137,7 @@ class Record:
 
 @functools.cache
 def commit() -> str:
-    """Return the commit of the checkout that this package is in; "" outside of a checkout."""
+    """Return the commit of the checkout that contains this package, or "" outside a checkout."""
     command = ("git", "-C", str(Path(__file__).parent), "describe", "--always", "--dirty", "--abbrev=7", "--exclude=*")
     with contextlib.suppress(OSError):
         return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
@@ -167,12 +167,12 @@ def heading(
 
 
 def as_json(value: Any) -> Any:
-    """Return a value as it will be read back from JSON."""
+    """Return a value as it is after a round trip through JSON."""
     return json.loads(json.dumps(value))
 
 
 def lines(record: Record) -> Iterator[str]:
-    """Yield the lines of a record: the header, the samples, and how long it took."""
+    """Yield the lines of a record: the header, the samples, and the duration."""
     header = asdict(replace(record, samples=()))
     yield json.dumps({"format": FORMAT, **{k: v for k, v in header.items() if k not in {"samples", "seconds"}}}) + "\n"
     yield from map(_line_of, record.samples)
@@ -188,7 +188,7 @@ def _line_of(sample: Sample) -> str:
 
 
 def parse(text: str) -> list[Record]:
-    """Return the records in a text; raises ValueError that names the first line that is not part of a record."""
+    """Return the records in a text; raises ValueError, which names the first line that is not part of a record."""
     found: dict[str, Record] = {}
     samples: dict[str, list[Sample]] = {}
     current = ""
@@ -213,7 +213,7 @@ def parse(text: str) -> list[Record]:
 
 
 def read(path: str | os.PathLike[str]) -> list[Record]:
-    """Return the records in a file; raises OSError, or ValueError that names the file."""
+    """Return the records in a file; raises OSError, or ValueError, which names the file."""
     try:
         return parse(Path(path).read_text())
     except ValueError as error:
@@ -222,7 +222,7 @@ def read(path: str | os.PathLike[str]) -> list[Record]:
 
 def _parse_header(plain: dict[str, Any]) -> Record:
     if (named := plain.pop("format", None)) != FORMAT:
-        raise ValueError(f"the format is {str(named)[:100]!r}")
+        raise ValueError(f"unknown format {str(named)[:100]!r}")
     rows = tuple(Row(**row) for row in plain.pop("rows"))
     return Record(**plain | {"rows": rows, "absent": tuple(Absent(**each) for each in plain.get("absent", ()))})
 
@@ -233,14 +233,14 @@ def _parse_sample(plain: dict[str, Any]) -> Sample:
     sample = Sample(**{**plain, **tuples, "points": points})
     for value in (*sample.numbers.values(), *(value for point in points for value in point)):
         if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < LARGEST:
-            raise ValueError(f"a sample has {str(value)[:40]!r} for a number")
+            raise ValueError(f"expected a number in a sample, found {str(value)[:40]!r}")
     return sample
 
 
 class Log:
-    """The file of a record during a run; each sample is written as soon as it is taken. None writes nothing.
+    """The file of a record during a run, or None; each sample is written as soon as it is taken.
 
-    `resume` continues the run in the file; otherwise the file is written anew.
+    `resume` continues the run in the file; otherwise the file is replaced.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None, *, resume: bool = False) -> None:
@@ -272,7 +272,7 @@ class Log:
         return known or heading
 
     def add(self, sample: Sample) -> None:
-        """Append one sample; it is in the file when this returns."""
+        """Append one sample to the file."""
         self._write(_line_of(sample))
 
     def end(self, seconds: float) -> None:
@@ -295,5 +295,5 @@ class Log:
             if name == "options":  # seconds of waiting change no number
                 was, is_now = ({**each, "idle_wait": None} for each in (was, is_now))
             if was != is_now:
-                facts = f"{name} was {str(was)[:200]}, is {str(is_now)[:200]}"
-                raise ValueError(f"{self.path} is of another run: {facts}")
+                facts = f"{name} was {str(was)[:200]} and is now {str(is_now)[:200]}"
+                raise ValueError(f"{self.path} belongs to another run: {facts}")

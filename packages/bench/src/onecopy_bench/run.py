@@ -1,4 +1,4 @@
-"""`onecopy bench run`: N copies of any program, and of its baseline in the same rounds.
+"""`onecopy bench run`: N copies of any program, and N copies of a baseline in the same rounds.
 
 A sample evicts files, starts all copies together, waits until they are ready, measures them while they hold, and ends
 them. Of N copies, times are the median and the slowest, and memory is the sum. Ratios and differences are medians over
@@ -51,20 +51,20 @@ NAMES = tuple(program.name for program in PROGRAMS)
 COMMAND, BASELINE, REWRITTEN = "command", "baseline", "rewritten"
 UNDER = (sys.executable, "-P", "-m", "onecopy", "run", "--quiet", "--")
 HOLD = "Milliseconds between readiness of all copies and the measurement of memory."
-BASE = "Another command, as one quoted word, to compare with in each round."
-PROGRAM = "Instead of COMMAND: a program that loads a file in -n workers, under onecopy run, as it is, and rewritten."
+BASE = "Another command (one quoted word), with which COMMAND is compared in each round."
+PROGRAM = "Instead of COMMAND, a program that loads a file in -n workers: under onecopy run, as it is, and rewritten."
 
 
 @dataclass(frozen=True, slots=True)
 class Options(Settings):
-    """How programs are run; without `ready` a copy is ready when it has ended."""
+    """The options of the scenario; without `ready`, a copy is ready when it has ended."""
 
     rounds: int = 3
     timeout: float = 120.0
     idle_wait: float = 0.0
     command: tuple[str, ...] = argument("-- COMMAND...", (), kind="words")
     baseline: str | None = option(None, BASE, metavar="CMD")
-    processes: int = option(1, "Copies that are started in the same instant.", "-n", "--processes")
+    processes: int = option(1, "Number of copies that are started at the same time.", "-n", "--processes")
     ready: str | None = option(None, "A copy is ready when it prints this on stdout or stderr.", metavar="TEXT")
     hold_ms: float = option(500.0, HOLD, at_least=0.0, metavar="M")
     evict: tuple[str, ...] = option(
@@ -99,7 +99,7 @@ def plan(setup: Setup, options: Options) -> Plan:
 
 
 def _trials_of(program: Program, folder: Path, options: Options) -> tuple[list[Trial], int]:
-    """Write the files of a program; return its trials, and the bytes of what it loads."""
+    """Write the files of a program; return its trials, and the size of its file in bytes."""
     folder.mkdir()
     words = ("env", f"ONECOPY_CACHE={folder.parent / 'store'}", "OMP_NUM_THREADS=1")
     counts = (str(options.processes), str(options.requests))
@@ -159,14 +159,14 @@ def measuring(
 
 
 def _answers(folder: Path, size: int) -> dict[str, Any]:
-    """Return what the workers of a program have measured; raises SampleError if their results differ."""
+    """Return the measurements of a program's workers; raises SampleError if their results differ."""
     found = []
     for path in folder.glob("answers-*.json"):
         found.append(json.loads(path.read_text()))
         path.unlink()
     sums = {each["checksum"] for each in found}
     if len(sums) != 1:
-        raise SampleError("wrong data", f"the results of the workers are {sorted(sums)}")
+        raise SampleError("wrong data", f"the results of the workers differ: {sorted(sums)}")
     times = [time for each in found for time in each["times_ns"]]
     return {
         "load_ns": max(each["load_ns"] for each in found),
@@ -184,7 +184,7 @@ def _disk_bytes(paths: Sequence[str]) -> int | None:
 
 
 def _sum(name: str, unit: float = MB) -> Callable[[Sample], float | None]:
-    """Return a function that adds up a number over the copies; None if it is unknown for one of them."""
+    """Return a function that adds up a number over the copies, or None if it is unknown for one of them."""
     return lambda s: sum(p[name] for p in s.processes) / unit if all(name in p for p in s.processes) else None
 
 
@@ -212,7 +212,7 @@ MEASURES: dict[str, Callable[[Sample], float | None]] = {
     "minor faults": _sum("minor_faults", 1),
     "processes": _sum("processes", 1),
 }
-"""What a table shows, by name: each is computed from one sample."""
+"""The measures of a table by name, each computed from one sample."""
 
 
 def spreads_of(record: Record, name: str, case: Case = ()) -> dict[str, Spread | None]:
@@ -229,7 +229,7 @@ def spreads_of(record: Record, name: str, case: Case = ()) -> dict[str, Spread |
 
 
 def _tables(record: Record) -> Iterator[Table]:
-    """Yield a table for each case: a line per measure; the baseline and the comparison where there is one."""
+    """Yield a table for each case: a line per measure, with the baseline and the comparison if there is one."""
     for case in record.cases() or ((),):
         lines = {name: spreads_of(record, name, case) for name in MEASURES}
         titles = [row for row in next(iter(lines.values())) if any(line[row] for line in lines.values())]
@@ -250,7 +250,7 @@ def _described(record: Record) -> str:
 
 
 def _limits(record: Record) -> Iterator[str]:
-    """Yield the limits of the numbers: processes that were killed, copies that ended early, and the usual ones."""
+    """Yield the limits of the numbers: killed processes, copies that ended early, and the usual limits."""
     if killed := sum(s.numbers.get("killed", 0) for s in record.samples):
         yield f"{killed:.0f} processes did not end on SIGTERM and were killed."
     if record.options["ready"] is None and not record.options["programs"]:
@@ -267,9 +267,9 @@ def _findings(record: Record) -> Iterator[str]:
 
 
 def _adjusted(options: Options) -> Options:
-    """Return the options of a command line that can be run; raises UsageError otherwise."""
+    """Return the options of a valid command line; raises UsageError for others."""
     if options.ready == "":
-        raise UsageError("an empty text is never printed", "--ready")
+        raise UsageError("the text must not be empty", "--ready")
     if bool(options.command) == bool(options.programs):
         raise UsageError("Missing argument '-- COMMAND...'" if not options.command else "COMMAND or --program")
     try:
@@ -278,21 +278,21 @@ def _adjusted(options: Options) -> Options:
         raise UsageError(f"{options.baseline!r}: {error}", "--baseline") from error
     for words in (options.command, baseline):
         if words and shutil.which(numbered(words, 0)[0]) is None:
-            raise UsageError(f"no program {words[0]!r}")
+            raise UsageError(f"program {words[0]!r} not found")
     return options
 
 
 SCENARIO = Scenario(
     NAME,
-    """Start N copies of COMMAND, wait until they are ready, and report what they hold.
+    """Start N copies of COMMAND, wait until they are ready, and report their memory.
 
-    Exactly the text {i} in an argument becomes the number of the copy, from 0, for ports and folders of their own.
-    Without --ready a copy is ready when it has ended with status 0. Memory is that of each copy with all its children.
-    Everything is ended afterwards: SIGTERM, five seconds, SIGKILL.
+    The text {i} in an argument becomes the number of the copy, from 0, so that copies can use different ports and
+    folders. Without --ready, a copy is ready when it has ended with status 0. Memory includes all children of each
+    copy. At the end every copy receives SIGTERM, and SIGKILL after five seconds.
 
     Example: onecopy bench run -n 4 --ready 'startup complete' -- python -u serve.py --port 80{i}
 
-    Without COMMAND: unmodified programs that load a file with torch or numpy, in workers that answer requests.
+    Without COMMAND, unmodified programs load a file with torch or numpy, in workers that answer requests.
     """,
     Options(),
     plan,

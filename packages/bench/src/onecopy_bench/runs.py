@@ -29,9 +29,9 @@ from onecopy_bench.record import Case, Log, Record, Sample
 from onecopy_bench.worker import SampleError
 
 IDLE = 0.93
-"""Share of idle CPU time from which on the machine counts as idle."""
+"""The machine counts as idle from this share of idle CPU time on."""
 MEMORY_SHARE = 0.8
-"""A sample may take this share of the available memory; beyond it, it is skipped."""
+"""A sample that needs more than this share of the available memory is skipped."""
 _WINDOW_S = 0.2
 
 
@@ -65,7 +65,7 @@ class Trial:
 
 
 class Progress(NamedTuple):
-    """How far a run is: `done` of `total` samples, and what comes next ("" at the end)."""
+    """The progress of a run: `done` of `total` samples, and the next one ("" at the end)."""
 
     done: int
     total: int
@@ -76,7 +76,7 @@ Watch = Callable[[Progress], None]
 
 
 def _cpu_ticks() -> tuple[int, int]:
-    """Return the idle and all clock ticks of all CPUs since boot."""
+    """Return the idle clock ticks and all clock ticks of all CPUs since boot."""
     # user nice system idle iowait irq softirq steal; guest time is part of user time
     ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     return ticks[3] + ticks[4], sum(ticks)
@@ -100,7 +100,7 @@ class IdleWait:
         self._windows = round(seconds / _WINDOW_S)
 
     def wait(self) -> float | None:
-        """Return the last idle share; None if the seconds were used up before this call."""
+        """Return the last idle share, or None if the seconds were used up before this call."""
         share = None
         while self._windows > 0:
             share = _idle_share(_WINDOW_S)
@@ -149,11 +149,11 @@ def run(
     log: Log | None = None,
     files: Iterable[str | os.PathLike[str]] = (),
 ) -> Record:
-    """Take every sample that the log does not have, and return the whole record.
+    """Take every sample that is missing in the log, and return the whole record.
 
     `heading` is the record without samples, `place` the folder for the files of samples (None: that of temporary
-    files), and `files` are what is measured on. `watch` is called before each sample and at the end. Raises ValueError
-    if the log is of another run, and RuntimeError if a file changes while it is measured.
+    files), and `files` are the measured files. `watch` is called before each sample and at the end. Raises ValueError
+    if the log belongs to another run, and RuntimeError if a file changes while it is measured.
     """
     log = log or Log()
     record = log.begin(heading)
@@ -187,13 +187,15 @@ def take_sample(
     idle: IdleWait | None = None,
     hidden: Iterable[str] = (),
 ) -> Sample:
-    """Take one sample; a failure is its result. `hidden` are folders that no reason may name."""
+    """Take one sample; a failure is its result. `hidden` are folders that a reason must not name."""
     sample, attempt = Sample(trial.row, trial.case, number), Attempt(trial, settings, place, idle or IdleWait(0))
     available = page_cache.available_memory()
     try:
         if available is not None and trial.memory > MEMORY_SHARE * available:
             needs = f"needs {trial.memory / 1e6:.0f} MB of private memory"
-            raise SampleError("skipped", f"{needs}, {available / 1e6:.0f} MB are available")
+            raise SampleError(
+                "skipped", f"{needs}, more than {MEMORY_SHARE:.0%} of the available {available / 1e6:.0f} MB"
+            )
         numbers, points, processes = trial.measure(attempt)
         known = tuple({k: v for k, v in each.items() if v is not None} for each in (numbers, *processes))
         sample = replace(sample, numbers=known[0], points=tuple(points), processes=known[1:])

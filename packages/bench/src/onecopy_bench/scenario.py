@@ -20,11 +20,11 @@ from onecopy_bench.runs import IDLE, Progress, Trial, Watch
 from onecopy_bench.tables import MB, Table, text
 
 ENOUGH_ROUNDS = 7
-"""Rounds that a published number needs."""
+"""Number of rounds that a published number needs."""
 
 
 class UsageError(ValueError):
-    """Options of a command line are inconsistent; `option` names the wrong one, if it is a single one."""
+    """Options of a command line are inconsistent; `option` names the wrong option, if only one is wrong."""
 
     def __init__(self, message: str, option: str | None = None) -> None:
         super().__init__(message)
@@ -52,7 +52,7 @@ def size_option(default: str, words: str, *flags: str) -> Any:
 
 
 def usual_limits(record: Record) -> Iterator[str]:
-    """Yield what is absent, what failed, and how reliable the numbers are."""
+    """Yield the absent rows, the failures, and the reliability of the numbers."""
     for absent in record.absent:
         yield f"{absent.name}: {absent.reason}."
     lost: dict[tuple[str, str], list[Sample]] = {}
@@ -64,15 +64,15 @@ def usual_limits(record: Record) -> Iterator[str]:
         yield f"{row}: {state}{f' ({cases})' if cases else ''}: {samples[0].reason}."
     taken = [sample for sample in record.samples if sample.started]
     if busy := sum(sample.idle_share is None or sample.idle_share <= IDLE for sample in taken):
-        yield f"{busy} of {len(taken)} samples were not known to be taken on an idle machine: read the times as rough."
+        yield f"{busy} of {len(taken)} samples may have been taken on a busy machine, so the times are approximate."
     if (rounds := record.rounds) < ENOUGH_ROUNDS:
-        yield f"{counted(rounds, 'round')}: a published number needs {ENOUGH_ROUNDS}."
+        yield f"{counted(rounds, 'round')}; a published number needs {ENOUGH_ROUNDS}."
 
 
 def cache_state(samples: Sequence[Sample], sizes: Mapping[str, float], *, cold: bool = True) -> Iterator[str]:
     """Yield whether the declared state of the page cache was reached before every sample.
 
-    `sizes` are those of the files that rows load: some peers have one of their own.
+    `sizes` are those of the files that rows load, because some peers load a different file.
     """
     known = [(s.numbers["cached_before"], sizes.get(s.row, 0)) for s in samples if "cached_before" in s.numbers]
     off = [(cached, size) for cached, size in known if (cached > 0 if cold else cached < size)]
@@ -86,7 +86,7 @@ def cache_state(samples: Sequence[Sample], sizes: Mapping[str, float], *, cold: 
     elif known and cold:
         yield f"Cold: the kernel counted 0 cached bytes of the file before each of {len(known)} samples."
     elif known:
-        yield f"Warm: the whole file was cached, always filled alike, before each of {len(known)} samples."
+        yield f"Warm: the whole file was cached, always in the same way, before each of {len(known)} samples."
 
 
 def limits_of_cold_runs(record: Record) -> Iterator[str]:
@@ -105,16 +105,16 @@ class Setup(NamedTuple):
     stack: contextlib.ExitStack
 
     def say(self, words: str, done: int = 0, total: int = 0) -> None:
-        """Report what is being prepared."""
+        """Report the current preparation."""
         self.watch(Progress(done, total, words))
 
 
 class Plan(NamedTuple):
     """The prepared measurements of a scenario.
 
-    `rows` are those of the tables, `trials` what a round takes, `data` what is measured on, `absent` what this machine
-    cannot measure. The record describes the disk of the file or folder `disk`, or of the files if it is None; `files`
-    must not change during the run; `options` are recorded in place of those that were given.
+    `rows` are those of the tables, `trials` those of a round; `data` describes the measured data, and `absent` lists
+    what this machine cannot measure. The record describes the disk of the file or folder `disk`, or of the files if it
+    is None; `files` must not change during the run; `options` are recorded in place of those that were given.
     """
 
     rows: Iterable[Any]
@@ -131,11 +131,11 @@ class Scenario:
     """One scenario.
 
     `options` are the defaults; fields that `option` made are options of the command. `plan` writes the files, makes the
-    places and returns the plan of a run. Given a record, `described`, `tables`, `findings`, `limits` and `status`
-    return what was measured, the tables, what the numbers say, what limits them, and the exit status. `draw` draws a
-    record into a matplotlib figure. `measures` computes numbers, by name, that a sample does not hold. `adjust` checks
-    the options of the command line, and returns those to run with or raises UsageError. `without` names options that
-    the command does not have, `settings` are those of the click command.
+    places and returns the plan of a run. Given a record, `described` returns its data in words, `tables` the tables,
+    `findings` the results in sentences, `limits` their limits, and `status` the exit status. `draw` draws a record into
+    a matplotlib figure. `measures` computes further numbers of a sample by name. `adjust` checks the options of the
+    command line, and returns the adjusted options or raises UsageError. `without` names options that the command does
+    not have, `settings` are those of the click command.
     """
 
     name: str
@@ -154,7 +154,7 @@ class Scenario:
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def run(self, place: Path, options: Any, watch: Watch = lambda _: None, log: Log | None = None) -> Record:
-        """Measure in a folder, and return the record; raises ValueError if the log is of another run."""
+        """Measure in a folder, and return the record; raises ValueError if the log belongs to another run."""
         with contextlib.ExitStack() as stack:
             plan = self.plan(Setup(place, watch, stack), options)
             recorded = plan.options or options
@@ -162,7 +162,7 @@ class Scenario:
             return runs.run(head, plan.trials, options, place, watch=watch, log=log, files=plan.files)
 
     def heading(self, record: Record) -> str:
-        """Return what was measured, in a line."""
+        """Return a line that describes the measurement."""
         return f"{self.name}: {self.described(record)}; {counted(record.rounds, 'round')}"
 
     def sentences(self, record: Record) -> list[str]:

@@ -1,4 +1,4 @@
-"""`onecopy bench start`: a program that has other work to do before it copies all weights out of a cold file.
+"""`onecopy bench start`: a program that does other work before it copies all weights out of a cold file.
 
 The methods differ in when reading begins and in which process reads: not before the copy, when the weights are needed,
 or at the very start beside the work. The file is evicted before each sample, which the sample verifies. "read" counts
@@ -41,9 +41,9 @@ from onecopy_bench.worker import Steps, prepare
 
 NAME = "start"
 BLOCK = 16 << 20
-"""Bytes that are made up once; the file repeats them, each time with a number in front."""
+"""Number of random bytes; the file repeats them, each time after a different number."""
 SOURCE = "\n".join(f"def f{n}(a, b=({n}, 'x')):\n    return [a, b, {{'k{n}': a + {n}}}]" for n in range(60))
-"""A unit of work is to compile this: some milliseconds."""
+"""The source that a unit of work compiles, which takes some milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,13 +107,13 @@ METHODS = (
 
 
 def work(units: int) -> None:
-    """Compile so many units of source, as the other work of a start."""
+    """Compile a number of units of source, as the other work of a start."""
     for _ in range(units):
         compile(SOURCE, "<work>", "exec")
 
 
 def pace(seconds: float = 0.5) -> int:
-    """Return the nanoseconds that a unit of work takes, the median of what fits into some seconds."""
+    """Return the nanoseconds of a unit of work: the median of those that fit into some seconds."""
     work(1)
     times: list[int] = []
     while not times or sum(times) < seconds * 1e9:
@@ -138,7 +138,7 @@ def copied(weights: NDArray[np.uint8], buffer: NDArray[np.uint8]) -> tuple[int, 
 
 
 def steps(method: str, path: str = "", piece: int = 1, units: int = 0) -> Steps:
-    """Start once: do some units of work, copy the weights piece by piece, and hold them."""
+    """Do some units of work, copy the weights piece by piece, and hold them."""
     copied(np.zeros(1 << 16, np.uint8), np.ones(1 << 15, np.uint8))
     work(1)
     prepare(("onecopy.files.mapping", "onecopy.files.page_cache"))
@@ -162,12 +162,12 @@ def steps(method: str, path: str = "", piece: int = 1, units: int = 0) -> Steps:
 
 
 NAMES = tuple(method.name for method in METHODS)
-PLACE = "Where the weights are: on the disk, on a loop disk that reads 128 KiB ahead, behind a slow FUSE server (root)."
+PLACE = "Place of the weights: the disk, a loop disk that reads 128 KiB ahead, a slow FUSE server (needs root)."
 
 
 @dataclass(frozen=True, slots=True)
 class Options(Settings):
-    """How the scenario is run."""
+    """The options of the scenario."""
 
     size: int = size_option("2GiB", "Size of the weights.")
     work_s: float = option(5.0, "Duration of the other work alone, in seconds.", at_least=0.0)
@@ -225,7 +225,7 @@ def _take(method: str, path: str, units: int, checksum: int, options: Options, a
         (message,) = workers.step("started")
         read = difference(disk_bytes(path), read)
         workers.dismiss()
-    expect_same(message["checksum"], checksum, "what was copied and the file")
+    expect_same(message["checksum"], checksum, "the checksums of the copy and of the file")
     numbers = {name: float(message[name]) for name in ("total_ns", "work_ns", "wait_ns", "copy_ns")}
     return Measured(
         numbers | {"gb_per_s": options.size / numbers["copy_ns"], "read_bytes": read, "cached_before": cached}
@@ -254,11 +254,11 @@ def _described(record: Record) -> str:
 
 SCENARIO = Scenario(
     NAME,
-    """Measure a program's start: other work, and then all weights copied out of a cold file, as to a device.
+    """Measure the start of a program: other work, and then a copy of all weights out of a cold file, as to a device.
 
-    Warmed not at all, when they are needed, or from the very start beside the work; and numpy.fromfile, and `cat` in
-    the background. Each sample is a fresh process; the file is evicted before it, and proven to be.
-    """,
+    The file is not warmed, warmed when it is needed, or warmed from the very start beside the work; the peers are
+    numpy.fromfile, and `cat` in the background. Each sample is a fresh process, and starts with a file that is verified
+    to be evicted. """,
     Options(),
     plan,
     _described,

@@ -1,7 +1,7 @@
 """`onecopy bench structs`: a C++ index opened in every way, and the time to answer 1, 1,000 and 10^6 queries.
 
 Each sample is a fresh process of the C++ program, from a cold or a warm cache, or several processes at once from a warm
-cache. One thread of each process asks.
+cache. One thread of each process sends the queries.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ NAMES = tuple(mode.name for mode in MODES)
 
 @dataclass(frozen=True, slots=True)
 class Options(Settings):
-    """How the scenario is run."""
+    """The options of the scenario."""
 
     rounds: int = 7
     timeout: float = 300.0
@@ -58,14 +58,14 @@ class Options(Settings):
         None, "bench_structs.  [default: that of the checkout's release build]", metavar="PATH", is_path=True
     )
     size: int = size_option("500MB", "Minimum size of the index.")
-    genome: str | None = option(None, "FASTA.  [default: made up]", kind="existing", is_path=True)
+    genome: str | None = option(None, "A FASTA file.  [default: synthetic]", kind="existing", is_path=True)
     questions: int = option(1_000_000, "Number of questions that a process answers.")
     modes: tuple[str, ...] = option(NAMES, "How the file is opened.", "--mode", choices=NAMES)
     processes: int = option(4, "Number of processes at once, from a warm cache.", "-n", "--processes")
 
 
 def build(program: Path, folder: Path, options: Options) -> dict[str, int]:
-    """Let the program write the files of all modes, and return their facts; raises RuntimeError where it fails."""
+    """Let the program write the files of all modes, and return their facts; raises RuntimeError if it fails."""
     words: list[object] = [folder, "--size", options.size, "--questions", options.questions, "--seed", 1]
     words += ["--genome", os.path.realpath(options.genome)] if options.genome else []
     done = subprocess.run([program, "build", *map(str, words)], capture_output=True, text=True, check=False)
@@ -77,10 +77,10 @@ def build(program: Path, folder: Path, options: Options) -> dict[str, int]:
 
 
 def plan(setup: Setup, options: Options) -> Plan:
-    """Build the files and plan their trials; raises FileNotFoundError that says how the program is built."""
+    """Build the files and plan their trials; raises FileNotFoundError, which tells how to build the program."""
     program = Path(options.program or BUILT).absolute()
     if not os.access(program, os.X_OK) or program.is_dir():
-        raise FileNotFoundError(f"no benchmark program {program.name}: in a checkout, {BUILD}; elsewhere name it")
+        raise FileNotFoundError(f"{program.name} is missing: build it in a checkout ({BUILD}), or pass its path")
     setup.say("building the index")
     facts = build(program, setup.place, options)
     asking = (str(program), "open", "--questions", str((setup.place / "questions").absolute()), "--mode")
@@ -108,7 +108,7 @@ def _note(name: str, unit: float) -> Callable[[Sample], float | None]:
 
 
 def _all_ms(sample: Sample) -> float | None:
-    """Return the time until all questions are answered; None for a row of older records that asks none."""
+    """Return the time until all questions are answered, or None for a row of older records without questions."""
     return slowest("resident_ns")(sample) if all("checksum" in each for each in sample.processes) else None
 
 
@@ -150,7 +150,7 @@ def _described(record: Record) -> str:
 
 SCENARIO = Scenario(
     NAME,
-    """Measure a C++ index: opened in every way, cold and warm, then asked 1, 1,000 and all questions.
+    """Measure a C++ index that is opened in every way, cold and warm, and then answers 1, 1,000 and all questions.
 
     The index is a dictionary of the k-mers of a genome (examples/structs), enlarged by mutated copies to the requested
     size. It is mapped, mapped and warmed, or copied; mapped and loaded as a packed stream; and read by fread into

@@ -1,4 +1,4 @@
-"""Reads what the kernel knows: facts about the machine, memory of processes, bytes of disks, state of the page cache.
+"""Reads facts from the kernel: about the machine, the memory of processes, disk transfers, and the page cache.
 
 Facts contain no host name, user name or folder; a fact that cannot be read is None.
 
@@ -38,7 +38,7 @@ PACKAGES = ("onecopy", "numpy", "safetensors", "torch", "runai-model-streamer", 
 
 
 def read_ahead(device: int) -> int | None:
-    """Return the read-ahead of a device (an ``st_dev``) in bytes; None if the kernel does not report it."""
+    """Return the read-ahead of a device (an ``st_dev``) in bytes, or None if the kernel does not report it."""
     name = f"{os.major(device)}:{os.minor(device)}"
     # The setting belongs to the disk; a partition is a link into the folder of its disk.
     for place in (f"class/bdi/{name}", f"dev/block/{name}/queue", f"dev/block/{name}/../queue"):
@@ -55,7 +55,7 @@ def memory_of_machine() -> dict[str, int]:
 
 
 def facts(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return what is known about this machine and the device that holds `path`."""
+    """Return the known facts about this machine and the device that holds `path`."""
     device, cpus = Path(path).stat().st_dev, _read("/proc/cpuinfo")
     mounts = cgroup.parse_mountinfo(_read("/proc/self/mountinfo"))
     packages = {}
@@ -79,7 +79,7 @@ def facts(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def known_facts(facts: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return what is known of a machine and its disk, for a sentence."""
+    """Return the known facts about a machine and its disk, for a sentence."""
     memory, ahead = facts.get("memory_bytes"), facts.get("read_ahead_bytes")
     known = (
         facts.get("cpu"),
@@ -118,11 +118,11 @@ def family_of(pids: Iterable[int]) -> list[int]:
 
 
 def totals_of(pids: Iterable[int]) -> dict[str, Any]:
-    """Return what some processes hold together, in bytes, and their faults; None where the kernel does not report it.
+    """Return the memory of some processes together, in bytes, and their faults; None for values that are not reported.
 
     `pss` splits into `anonymous_pss`, `file` and `shmem`: each page is divided by the number of its mappers, so copies
-    add up. `private` is what only one process maps now, clean pages of files included. `anonymous` is memory without a
-    file. Faults are those of living processes.
+    add up. `private` is memory that only one process maps now, including clean pages of files. `anonymous` is memory
+    without a file. Faults are those of living processes.
     """
     sums: dict[str, Any] = defaultdict(int)
     for pid in pids:
@@ -178,21 +178,21 @@ def disk_bytes(path: str | os.PathLike[str], *, written: bool = False) -> int | 
 
 
 def sum_of(values: Iterable[int | None]) -> int | None:
-    """Return the sum of some numbers, or None where one is unknown."""
+    """Return the sum of some numbers, or None if one is unknown."""
     known = list(values)
     return None if None in known else sum(filter(None, known))
 
 
 def difference(after: int | None, before: int | None) -> int | None:
-    """Return after - before, or None where either is unknown."""
+    """Return after - before, or None if either is unknown."""
     return None if after is None or before is None else after - before
 
 
 def fresh_memory(size: int, *, huge: bool) -> tuple[mmap.mmap, NDArray[np.uint8]]:
     """Return new private memory of at least `size` bytes, beginning on a 2 MiB boundary, none of it touched.
 
-    MAP_PRIVATE is explicit: Python's default for anonymous memory is MAP_SHARED, which is shmem, has a huge page switch
-    of its own and does not count as anonymous.
+    MAP_PRIVATE is explicit, because Python's default for anonymous memory is MAP_SHARED, which is shmem, has a separate
+    huge page switch, and does not count as anonymous.
     """
     length = -(-size // HUGE) * HUGE + HUGE
     memory = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -202,7 +202,7 @@ def fresh_memory(size: int, *, huge: bool) -> tuple[mmap.mmap, NDArray[np.uint8]
 
 
 def back_memory(size: int) -> None:
-    """Touch and free as much memory as a sample will need, so that the host provides it before.
+    """Touch and free as much memory as a sample will need, so that the host provides it in advance.
 
     The host of a virtual machine may reclaim free memory and return it on first access, a page at a time and at less
     than 1 GB/s. Memory that was in use a moment ago is still backed, as all memory of a physical machine is.
@@ -257,6 +257,6 @@ def cached_bytes(path: str | os.PathLike[str]) -> int | None:
 
 
 def identity(path: str | os.PathLike[str]) -> tuple[int, int, int, int]:
-    """Return what distinguishes one state of a file from another: device, inode, size and time of change."""
+    """Return the facts that identify a state of a file: device, inode, size and time of change."""
     status = Path(path).stat()
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

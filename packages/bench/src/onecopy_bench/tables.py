@@ -13,7 +13,7 @@ Column = tuple[str, Compute]
 MB = 1e6
 MISSING = "-"
 EMPTY = "empty"
-"""The row of processes that have imported everything and opened nothing."""
+"""The name of the row whose processes import everything and open nothing."""
 
 
 class Bold(str):
@@ -24,7 +24,7 @@ class Bold(str):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A title, a header, and rows; a line feed in a cell separates what may stand below or beside each other."""
+    """A title, a header, and rows; a line feed in a cell separates parts that may stand below or beside each other."""
 
     title: str
     header: tuple[str, ...]
@@ -43,13 +43,13 @@ def _markdown_cell(cell: str) -> str:
 
 
 def text(words: str) -> str:
-    """Return text that stays in its cell and is not interpreted as Markdown or HTML."""
+    """Return text with escapes, so that it stays in its cell and is not interpreted as Markdown or HTML."""
     visible = "".join(c if c.isprintable() else repr(c)[1:-1] for c in words)
     return "".join(f"\\{c}" if c in "\\`*[]|<" else c for c in visible)
 
 
 def number(value: float) -> str:
-    """Return a number with three significant digits, at most three behind the point and all before it.
+    """Return a number with three significant digits, at most three of them after the decimal point.
 
     Examples
     --------
@@ -60,7 +60,7 @@ def number(value: float) -> str:
 
 
 def cell(spread: Spread | None) -> str:
-    """Return a median and, on a line of its own, the extremes, where these differ."""
+    """Return a median and, on a separate line, the extremes if they differ."""
     if spread is None:
         return MISSING
     low, high = number(spread.low), number(spread.high)
@@ -73,7 +73,7 @@ def percentile_99(values: Sequence[float]) -> float:
 
 
 def per_sample(value: Callable[[Sample], float | None]) -> Compute:
-    """Return a function that computes a number of each sample; None is unknown and left out."""
+    """Return a function that computes a number of each sample; unknown numbers (None) are left out."""
     return lambda record, row, case: Spread.of(map(value, record.of(row, case)))
 
 
@@ -110,13 +110,13 @@ def less_empty(name: str, unit: float = MB) -> Compute:
 
 
 def median(compute: Compute, record: Record, row: str, case: Case) -> float | None:
-    """Return the median of a column for one row; None if the row was not measured."""
+    """Return the median of a column for one row, or None if the row was not measured."""
     spread = compute(record, row, case)
     return None if spread is None else spread.median
 
 
 def table(record: Record, title: str, case: Case, names: Iterable[str], columns: Sequence[Column]) -> Table:
-    """Return a table of some rows in one case; a row that was not measured gives the reason."""
+    """Return a table of some rows in one case; a row that was not measured shows the reason."""
     rows: list[tuple[str, ...]] = []
     for name in dict.fromkeys(names):
         spreads = [column(record, name, case) for _, column in columns]

@@ -48,7 +48,7 @@ class SampleError(Exception):
 
 
 def last_lines(output: IO[bytes], count: int) -> tuple[str, ...]:
-    """Return the last lines of an output that are not empty, each at most 200 characters."""
+    """Return the last non-empty lines of an output, each at most 200 characters."""
     output.seek(max(0, output.seek(0, os.SEEK_END) - 4096))
     lines = (line.strip() for line in output.read().decode("utf-8", "replace").splitlines())
     return tuple(line[:200] for line in lines if line)[-count:]
@@ -66,14 +66,14 @@ def end_of(status: int) -> str:
 
 
 def die_with(parent: int, number: int = signal.SIGKILL) -> None:
-    """Ask the kernel to signal this process when its parent dies (0: not to); leave at once if it is dead already."""
+    """Ask the kernel to signal this process when its parent dies (0: no signal); exit if the parent is dead already."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         sys.exit("the parent died first")
 
 
 def prepare(modules: Iterable[str] = ()) -> None:
-    """Import some modules, and leave nothing to the garbage collector."""
+    """Import some modules, and exclude their objects from garbage collection."""
     for name in modules:
         importlib.import_module(name)
     gc.collect()
@@ -81,7 +81,7 @@ def prepare(modules: Iterable[str] = ()) -> None:
 
 
 def used_since(before: resource.struct_rusage) -> dict[str, Any]:
-    """Return the faults and the CPU time of this process since then."""
+    """Return the faults and the CPU time of this process since `before`."""
     now = resource.getrusage(resource.RUSAGE_SELF)
     return {
         "minor_faults": now.ru_minflt - before.ru_minflt,
@@ -91,13 +91,13 @@ def used_since(before: resource.struct_rusage) -> dict[str, Any]:
 
 
 def steps(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Steps:
-    """Call one function; its result, of JSON types, is the message."""
+    """Call one function, whose result (of JSON types) becomes the message."""
     yield "ready", {}
     yield "returned", {"result": function(*arguments)}
 
 
 def main(module: str, parent: str) -> None:
-    """Run the steps of a module until the parent says "exit"; what frameworks print goes to stderr."""
+    """Run the steps of a module until the parent writes "exit"; the output of frameworks goes to stderr."""
     die_with(int(parent))
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

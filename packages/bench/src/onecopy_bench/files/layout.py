@@ -35,7 +35,7 @@ WHOLE_FILE = "(the whole file)"
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One named stretch of the file: `nbytes` bytes from `offset`, both in bytes of the file."""
+    """One named part of the file: `nbytes` bytes from byte `offset`."""
 
     name: str
     offset: int
@@ -57,9 +57,9 @@ class Layout:
 
 
 def parse_safetensors(header: bytes, size: int) -> Layout | None:
-    """Return the layout that a safetensors header describes, the JSON text behind the eight length bytes.
+    """Return the layout that a safetensors header describes, or None if it does not describe a file of `size` bytes.
 
-    None if it does not describe a file of `size` bytes.
+    The header is the JSON text behind the eight length bytes.
     """
     pieces, start = [], 8 + len(header)
     try:
@@ -101,7 +101,7 @@ def combine(checksums: Iterable[int]) -> int:
 
 
 def checksum_of_file(path: str | os.PathLike[str], layout: Layout) -> int:
-    """Return the checksum that every loader has to reach, by plain reads and none of the code under test."""
+    """Return the checksum that every loader must return, by plain reads without the code under test."""
     with Path(path).open("rb", buffering=0) as file, memoryview(bytearray(READ)) as buffer:
         sums = []
         for piece in layout.pieces:
@@ -115,10 +115,10 @@ def checksum_of_file(path: str | os.PathLike[str], layout: Layout) -> int:
 
 
 def read_exactly(fd: int, view: memoryview, offset: int) -> None:
-    """Fill `view` from `offset` of the file; raises EOFError with the facts where the file ends before."""
+    """Fill `view` from `offset` of the file; raises EOFError with the position if the file ends before."""
     done = 0
     while done < len(view):
         got = os.preadv(fd, [view[done:]], offset + done)
         if got == 0:
-            raise EOFError(f"the file ends at byte {offset + done}; {len(view) - done} more were expected")
+            raise EOFError(f"the file ends at byte {offset + done}; expected {len(view) - done} more bytes")
         done += got

@@ -7,7 +7,7 @@ for all loaders. The measured process imports the packages of its loader by name
 
 * `ROWS` are the loaders that are compared.
 * `CEILINGS` read the same file with O_DIRECT, past the page cache. "fresh" reads 8 MiB at a time into new anonymous
-  memory of the file's size, in 2 MiB pages where the kernel provides them. The data stays, so no copying loader can be
+  memory of the file's size, in 2 MiB pages if the kernel provides them. The data stays, so no copying loader can be
   faster. "reused" reads into one 4 MiB buffer per thread, again and again, and so measures the device alone.
 * `CONTROLS` touch fresh anonymous memory without any I/O, as every loader that copies has to. A virtual machine whose
   host reclaims free pages can do this more slowly than it reads from the disk. There, the times of copying loaders, and
@@ -84,7 +84,7 @@ def open_nothing(_: Job) -> Opened:
 class Loader(Peer):
     """A loader of a file; `detail` is the call that is measured, `open` makes it in the measured process.
 
-    The measured process imports `optional` modules where they are installed. All processes load a "row" at once; a
+    The measured process imports `optional` modules if they are installed. All processes load a "row" at once; a
     "ceiling" or a "control" runs in one process. `reads_pt`: the loader needs the tensors as a .pt file (see
     `trials.pt_file`). `uses_cache`: the page cache plays a part, so its state must be prepared. `by_request`: the row
     is measured only when it is named. `command` is a program that takes the place of `trials` (see `trials.trial_of`).
@@ -218,7 +218,7 @@ def _load_runai(job: Job, *, concurrency: int | None = None) -> Tensors:
 
 
 def _open_whole(job: Job, *, load: Callable[[str, type[np.uint8]], NDArray[np.uint8]]) -> Opened:
-    """Map or read the file with NumPy. The job has the offsets, so no header is read."""
+    """Map or read the file with NumPy. No header is read, because the job contains the offsets."""
     data = load(job.path, np.uint8)
     return Opened(views(np.asarray(data), job), keep=data)
 
@@ -294,7 +294,7 @@ def _into(name: str, detail: str, *, warm: bool) -> Loader:
 ONE: tuple[Any, ...] = ("safetensors",)
 SAFETENSORS, RUNAI = ("safetensors.torch",), ("runai_model_streamer", "runai_model_streamer.libstreamer")
 LAZY = ("ml_dtypes", "torch.utils.serialization.config")
-"""What torch.load would import on the clock."""
+"""Modules that torch.load would otherwise import on the clock."""
 
 ROWS = (
     _ours("copy", "open(mode='copy')", 1.0, mode="copy"),
@@ -336,7 +336,7 @@ ROWS = (
     Loader("numpy.fromfile", "one read", open=partial(_open_whole, load=np.fromfile), needs=("numpy",), private=1.0),
     Loader("empty", "imports only", uses_cache=False),
 )  # fmt: skip
-"""The first row is what the others are relative to."""
+"""The other rows are relative to the first one."""
 
 
 def _beside(name: str, detail: str, role: Role, private: float, opens: Callable[[Job], Opened]) -> Loader:
@@ -358,5 +358,5 @@ CEILINGS = (
     _ceiling("reused", "reused 4 MiB buffers", 0.0, open_direct_reused, 1),
     _ceiling("reused", "reused 4 MiB buffers", 0.0, open_direct_reused, 8),
 )
-"""The fastest of their kind in our records: a virtual disk is read fastest by one thread, a fast disk by many."""
+"""The fastest of their kind in our records: one thread reads a virtual disk fastest, several threads a fast disk."""
 CONTROLS = (_control("4k", "4 KiB", huge=False), _control("huge", "2 MiB", huge=True))

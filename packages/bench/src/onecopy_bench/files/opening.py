@@ -1,9 +1,9 @@
-"""`onecopy bench open`: how long a file takes to open and to be read completely, and what several processes then hold.
+"""`onecopy bench open`: the time to open a file and to read it completely, and the memory that processes then hold.
 
 Each row is onecopy or an installed peer, measured with N processes at once in each case. One process each measures the
 O_DIRECT ceilings and the first-touch control. Of N processes, the slowest counts for times and the sum counts for
-memory, less the memory of empty interpreters. The table omits the ratio of a row that copies to one that maps where the
-control shows that fresh memory is too slow for the ratio to hold on other machines.
+memory, less the memory of empty interpreters. If the control shows that fresh memory is slow here, the table omits
+ratios of copying rows to mapping rows, because they would not hold on other machines.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ huge = tables.per_sample(lambda s: tables.total("file_pmd_mapped")(s) + tables.t
 
 
 def cases_of(record: Record) -> list[Case]:
-    """Return the cases that a record was to have: a state of the page cache, and a number of processes."""
+    """Return the planned cases of a record: a state of the page cache, and a number of processes."""
     return [(cache, str(n)) for cache in record.options["caches"] for n in record.options["processes"]]
 
 
 def claimed_ratio(record: Record, row: str, case: Case) -> Spread | None:
-    """Return the median time of a row as a multiple of our best.
+    """Return the median time of a row as a multiple of our best, or None if there is no such ratio.
 
-    None without a time, and for copies on a machine whose times of copies do not carry over.
+    Copies have no ratio on a machine whose times of copies do not carry over to others.
     """
     times = [time for name in OURS if (time := median(resident, record, name, case))]
     time, held = median(resident, record, row, case), median(private, record, row, case)
@@ -92,17 +92,17 @@ def times_carry_over(record: Record) -> bool:
 
 
 def first_touch(record: Record) -> Iterator[str]:
-    """Yield how fast fresh memory is touched, and so how far times of copies carry over."""
+    """Yield the speed of touching fresh memory, and whether times of copies carry over to other machines."""
     rates = touch_rates(record)
     words = ", ".join(f"{r.median:.1f} ({r.low:.1f}-{r.high:.1f}) GB/s for {name}" for name, r in rates.items())
     slow = (
-        f" Below {SLOW_MEMORY_GB_PER_S:g} GB/s, times of copies against maps do not carry over to other machines, and"
-        " no ratio of them is claimed here; megabytes do."
+        f" Below {SLOW_MEMORY_GB_PER_S:g} GB/s, ratios of times of copies and maps do not carry over to other machines,"
+        " and none is shown here; megabytes do."
     )
     if rates:
         yield f"First touch of fresh anonymous memory: {words}.{'' if times_carry_over(record) else slow}"
     else:
-        yield "Without a control, times of copies against maps cannot be taken to other machines."
+        yield "Without a control, it is unknown whether times of copies and maps carry over to other machines."
 
 
 PARTS: dict[str, tuple[Column, ...]] = {
@@ -124,7 +124,7 @@ PARTS: dict[str, tuple[Column, ...]] = {
         ("minor\nfaults", tables.per_sample(tables.total("minor_faults", 1))),
     ),
 }
-"""The tables of a case."""
+"""The tables of a case: the columns by title."""
 BRIEF: tuple[Column, ...] = (("memory of\nall, MB", pss), ("open\nms", opening), ("all touched\nms", resident))
 
 
@@ -217,7 +217,7 @@ class Options(Settings):
 
 
 def plan(setup: Setup, options: Options) -> Plan:
-    """Plan how a file is opened, a safetensors file by its tensors; raises ValueError if it is empty or a folder."""
+    """Plan the opening of a file, if possible by its tensors; raises ValueError if it is empty or a folder."""
     path = Path(options.file)
     layout = layout_of(path)
     checksum = checksum_of_file(path, layout)
@@ -255,7 +255,7 @@ def _jobs_of(setup: Setup, job: Job, chosen: Sequence[Loader]) -> tuple[dict[str
 
 
 def layout_of(path: str | os.PathLike[str]) -> Layout:
-    """Return what the file holds; ValueError where there is nothing to measure, FormatError if damaged."""
+    """Return the layout of the file; raises ValueError if it is empty or not a file, FormatError if it is damaged."""
     if not Path(path).is_file() and Path(path).exists():
         raise ValueError(f"{os.fspath(path)} is not a regular file")
     layout = read_layout(path)
@@ -274,9 +274,9 @@ def applicable(layout: Layout, options: Options) -> tuple[list[Loader], list[Abs
 
 
 def _adjusted(options: Options) -> Options:
-    """Return the options of a command line; raises UsageError for a row that is not there."""
+    """Return the options of a command line; raises UsageError for an unknown row."""
     if unknown := set(options.only) - {row.name for row in ROWS}:
-        raise UsageError(f"no row {min(unknown)!r}; there are {', '.join(row.name for row in ROWS)}", "--only")
+        raise UsageError(f"unknown row {min(unknown)!r}; choose from {', '.join(row.name for row in ROWS)}", "--only")
     if options.only and (lost := installed(ROWS, options.only)[1]):
         raise UsageError(f"{lost[0].name}: {lost[0].reason}")
     caches: tuple[Cache, ...] = ("warm",) if not options.cold else ("cold", "warm") if options.warm else ("cold",)
@@ -285,7 +285,7 @@ def _adjusted(options: Options) -> Options:
 
 SCENARIO = Scenario(
     NAME,
-    "Measure how FILE opens: copied, mapped, warmed, by its peers, and by the device alone.",
+    "Measure how FILE opens: copied, mapped and warmed by onecopy, by its peers, and at the speed of the device.",
     Options(),
     plan,
     _described,

@@ -39,7 +39,7 @@ PREFIX, TIMEOUT_S = ".onecopy-bench-", 900.0
 
 
 def prepare(loader: Loader) -> None:
-    """Import what a loader needs and run the touching code once on a small array."""
+    """Import the modules of a loader and run the touching code once on a small array."""
     for name in loader.optional:
         with contextlib.suppress(ImportError):
             module(name)
@@ -91,7 +91,7 @@ def trial_of(
     state: Cache = "cold",
     processes: int = 1,
 ) -> Trial:
-    """Return the trial of a loader in a case: that many processes, from a state of the page cache.
+    """Return the trial of a loader in a case: a number of processes, and a state of the page cache.
 
     The program of a loader in another language gets the row, the path and the parent's process id as arguments, and
     follows the protocol of `worker`.

@@ -1,1 +1,1 @@
-"""The scenario `share`: rows of a dataset (`data`), what holds them (`peers`), and the measured jobs (`share`)."""
+"""The scenario `share`: rows of a dataset (`data`), their holders (`peers`), and the measured jobs (`share`)."""

@@ -1,11 +1,11 @@
-"""The rows that every peer holds, the file they are loaded from, and the checksums that verify what was read.
+"""The rows that every peer holds, the file that contains them, and the checksums that verify the rows that were read.
 
-The rows are made-up annotations with the statistics of COCO train2017: 860,001 dicts of 7 keys, 610 bytes each when
+The rows are synthetic annotations with the statistics of COCO train2017: 860,001 dicts of 7 keys, 610 bytes each when
 pickled, with a median polygon of 42 numbers.
 
-A process loads them from a `Source`: pickles of a thousand rows each, written once, so that no sample spends time on
-making them up. `checksum` identifies a row: it is the CRC-32 of its position and of its contents as marshal writes
-them. It depends on types, keys, their order and values, and not on who else holds parts of the row.
+A process loads them from a `Source`, a file of pickles of a thousand rows each. It is written once, so that no sample
+spends time on generating rows. The `checksum` of a row is the CRC-32 of its position and of its contents as marshal
+writes them. It depends on types, values, keys and their order, and not on other references to parts of the row.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 COCO_ROWS = 860_001
-"""The annotations of COCO train2017."""
+"""The number of annotations in COCO train2017."""
 
 CHUNK, SUMS = 1000, ".sums.npy"
 
@@ -34,7 +34,7 @@ PLAIN = 2
 
 
 def coco(count: int, seed: int = 0) -> Iterator[dict[str, Any]]:
-    """Yield made-up annotations; the same for the same seed."""
+    """Yield synthetic annotations, the same for the same seed."""
     chance = random.Random(seed)  # noqa: S311 - data, not a secret
     for i in range(count):
         points = max(4, int(chance.lognormvariate(3.06, 0.62)))
@@ -52,15 +52,15 @@ def coco(count: int, seed: int = 0) -> Iterator[dict[str, Any]]:
 
 
 def checksum(position: int, row: Any) -> int:
-    """Return the CRC-32 of a row and its position; ValueError unless it consists of Python's plain types."""
+    """Return the CRC-32 of a row and its position. Raise ValueError unless it consists of Python's plain types."""
     return zlib.crc32(marshal.dumps(row, PLAIN), position & 0xFFFFFFFF)
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Rows in a file: pickles of `CHUNK` rows each; `pickled` is the bytes of all rows, each pickled alone.
+    """Rows in a file of pickles of `CHUNK` rows each; `pickled` is the total size of all rows, each pickled alone.
 
-    Beside it, with the suffix `SUMS`, are the sums of the checksums up to each row.
+    A file beside it, with the suffix `SUMS`, contains the sums of the checksums up to each row.
     """
 
     path: str

@@ -1,8 +1,8 @@
 """The holders of rows that `share` compares: a list, packed pickles, a database, a table, onecopy.
 
-A `Holder` prepares rows: it loads them from a source and packs them, or opens what an earlier process has left in the
-folder. Its result has a length, returns the row of an index exactly as it went in, and can be passed to a worker by
-each start method. The processes that use a package import it by name.
+A `Holder` prepares rows: it loads them from a source and packs them, or opens the files of an earlier process in the
+folder. The result has a length, returns each row exactly as it was stored, and can be passed to a worker with each
+start method. The processes that use a package import it by name.
 
 `SerializedList` is described in "Demystify RAM usage in multi-process data loaders", and many projects have a copy of
 it. Rows in files are built by the first process, which holds a lock; the others wait for it, and a later run finds the
@@ -33,7 +33,7 @@ from onecopy_bench.peers import Peer, module
 from onecopy_bench.rows.data import Source
 
 EMPTY_ROWS = 10
-"""The rows of the empty baseline: enough for every worker to have a first item."""
+"""Number of rows of the empty baseline, so that every worker has a first item."""
 BATCH = 10_000
 DONE, ADDRESS = "done", "address"
 RANKS = b"the ranks of one sample"
@@ -45,9 +45,10 @@ _KEY = struct.Struct(">Q").pack
 class Holder(Peer):
     """One way to hold rows: `ready` returns them, given the source and a folder.
 
-    `keeps`: a later process finds what this one has put into the folder. `alone`: one rank builds for all, though
-    nothing is kept. `builds`, `leaks` and `copied` are the memory and files of preparation, and the private memory of
-    a forked and of a newly started worker, in multiples of the pickled rows; they keep samples within the machine.
+    `keeps`: a later process finds the files of this one in the folder. `alone`: one rank builds for all, although
+    nothing is kept. `builds`, `leaks` and `copied` are the memory and files of preparation, and the private memory of a
+    forked and of a newly started worker, in multiples of the pickled rows. They keep samples within the memory of the
+    machine.
     """
 
     ready: Callable[[Source, Path], Any]
@@ -93,7 +94,7 @@ class TorchSerializedList(SerializedList):
 
 
 class Format(NamedTuple):
-    """How rows are kept in files: `get` returns the row at an index, given what `open` returned for a folder."""
+    """A format of rows in files: `get` returns the row at an index from the result of `open` for a folder."""
 
     build: Callable[[Source, Path], None]
     open: Callable[[Path], Any]
@@ -125,7 +126,7 @@ class Kept:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the files, as the disk counts them."""
+        """Bytes that the files occupy on the disk."""
         return sum(path.stat().st_blocks * 512 for path in self.place.rglob("*") if path.is_file())
 
 
@@ -154,7 +155,7 @@ def _open_arrow(place: Path) -> Any:
 
 
 def _datasets() -> Any:
-    """Return the module, without progress bars and without the network."""
+    """Return the module `datasets`, with progress bars and network access disabled."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     datasets = module("datasets")
     datasets.disable_progress_bars()
@@ -245,5 +246,5 @@ HOLDERS = (
         ready=lambda source, _: list(islice(source.rows(), EMPTY_ROWS)),
     ),
 )  # fmt: skip
-"""What `bench share` compares; the last is subtracted from the others."""
+"""The holders that `bench share` compares; the last is subtracted from the others."""
 EMPTY = HOLDERS[-1]

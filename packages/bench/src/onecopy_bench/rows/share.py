@@ -1,8 +1,8 @@
-"""`onecopy bench share`: the cost of a dataset in a training job, by how it is held and how workers are started.
+"""`onecopy bench share`: the cost of a dataset in a training job for each holder and each start method of workers.
 
 Each sample is a job of one or several ranks, as torchrun starts them, each with its workers. All ranks prepare the
 rows; then all start their workers, which read all rows; then all hold, and the whole job is measured. The job is then
-started a second time in the same folder, where it finds what the first run has kept. A job of the same kind that holds
+started a second time in the same folder, where it finds the files of the first run. A job of the same kind that holds
 ten rows is subtracted from each.
 
 As in "Demystify RAM usage in multi-process data loaders", workers read each row and pickle it, which touches the
@@ -50,9 +50,9 @@ Start = Literal["fork", "spawn", "forkserver", "forkserver+preload"]
 STARTS: tuple[Start, ...] = get_args(Start)
 NAMES = tuple(holder.name for holder in HOLDERS if holder is not EMPTY)
 STRETCH = 256
-"""Rows between two readings of the clock."""
+"""Number of rows between two readings of the clock."""
 WITH_TORCH, WITHOUT_TORCH = 300e6, 30e6
-"""Private bytes of a process that has imported what it needs, roughly."""
+"""Approximate private bytes of a process that has imported its modules."""
 Sums = NDArray[np.uint64]
 
 
@@ -60,7 +60,7 @@ Sums = NDArray[np.uint64]
 
 
 class Pass(NamedTuple):
-    """A pass over the rows: when the first had been read, how many were read, the sum of their checksums."""
+    """A pass over the rows: the time of the first row, the number of rows, the sum of their checksums."""
 
     first_ns: int
     rows: int
@@ -85,7 +85,7 @@ def go_over(rows: Any, limit_s: float) -> Pass:
 
 
 def _run_worker(rows: Any, limit_s: float, pipe: Connection, torch: bool) -> None:
-    """Import torch if the job has it, read the rows once, and hold all until a message comes or the pipe closes."""
+    """Import torch if the job uses it, read the rows once, and hold them until a message arrives or the pipe closes."""
     die_with(os.getppid())
     if torch:
         module("torch")
@@ -150,7 +150,7 @@ def steps(
 
 @dataclass(frozen=True, slots=True)
 class Options(Settings):
-    """How the scenario is run; each of `starts` with each number of `ranks` is a case."""
+    """The options of the scenario; each of `starts` with each number of `ranks` is a case."""
 
     rows: int = option(data.COCO_ROWS, "Number of rows of the dataset.", at_least=10)
     peers: tuple[str, ...] = option(NAMES, "How the rows are held.", "--rival", choices=NAMES)
@@ -177,7 +177,7 @@ def plan(setup: Setup, options: Options) -> Plan:
 
 
 def needs_of(holder: Holder, source: Source, start: Start, ranks: int, options: Options) -> float:
-    """Return a rough upper bound of the private bytes of a job."""
+    """Return a rough upper bound for the private bytes of a job."""
     builders = 1 if holder.keeps or holder.alone else ranks
     held = holder.leaks if start == "fork" else holder.copied
     importing = ranks * (1 + options.workers if start in {"spawn", "forkserver"} else 1)
@@ -188,7 +188,7 @@ def needs_of(holder: Holder, source: Source, start: Start, ranks: int, options: 
 def _take(
     holder: Holder, source: Source, sums: Sums, start: Start, ranks: int, options: Options, attempt: Attempt
 ) -> Measured:
-    """Take a sample of a job, which is started twice."""
+    """Take a sample: start a job twice."""
     attempt.begin()
     folder = attempt.folder()
     arguments: dict[str, Any] = {"holder": holder.name, "source": source, "start": start, "workers": options.workers}
@@ -200,7 +200,7 @@ def _take(
 
 
 def _start_job(arguments: dict[str, Any], ranks: int, options: Options, sums: Sums) -> dict[str, float | None]:
-    """Start a job once; return its times and memory, without workers only those of preparing the rows."""
+    """Start a job once; return its times and memory, or without workers only those of preparing the rows."""
     with start_workers(__name__, ranks, options.timeout, **arguments) as workers:
         peak = Peak(workers.family)
         loaded = workers.step("loaded", peak.poll)
@@ -265,11 +265,11 @@ def _limits(record: Record) -> Iterator[str]:
 
 SCENARIO = Scenario(
     NAME,
-    """Measure what a dataset costs in a training job: memory of all processes and of a worker, time to start.
+    """Measure the cost of a dataset in a training job: memory of all processes and of a worker, time to start.
 
-    A job is some ranks with their workers, each of which reads every row and pickles it, as in "Demystify RAM usage in
-    multi-process data loaders". Rows are held as a list, serialised, in files, or by onecopy, and the checksum of every
-    row is compared. Each job is started twice. The packages that are not installed are listed below the tables.
+    A job consists of ranks with their workers. Each worker reads every row and pickles it, as in "Demystify RAM usage
+    in multi-process data loaders". Rows are held as a list, serialised, in files, or by onecopy, and the checksum of
+    every row is compared. Each job is started twice. The packages that are not installed are listed below the tables.
     """,
     Options(),
     plan,

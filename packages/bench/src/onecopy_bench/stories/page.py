@@ -17,21 +17,21 @@ from onecopy_bench.tables import MISSING, Bold, Table, number, text
 
 TITLE = "Published figures, measured here"
 HOW = (
-    "Each story is a published figure, the same measured again on this machine with what it was published"
-    " of, and onecopy beside it, in one run for each story: fresh processes, rounds in random order, outputs compared."
+    "Each story shows a published figure, the same measurement repeated on this machine, and onecopy beside it, all in"
+    " one run. Samples are fresh processes in rounds of random order, and their outputs are compared."
     " Medians, with extremes where there are several rounds."
 )
-QUICK = "A quick run: small data and one round, to see that it works. Its figures mean nothing."
+QUICK = "This is a quick run with small data and one round, which only tests the stories. Its figures mean nothing."
 ARROW, TIE = "→", 1.05
 MOST_DRAWN = 4
-"""Metrics of a story that are drawn."""
+"""Number of metrics of a story that are drawn."""
 
 
 class Figures(NamedTuple):
-    """The figures of a summary as text: published, the same here, onecopy here; "" for missing ones.
+    """The figures of a summary as text: published, the same here, onecopy here, or "" for missing ones.
 
-    `sentence` is the summary in words, where all of it was measured. `ahead` is whether the published method is best
-    here, and whether onecopy is; both are, where they differ by at most 5 %.
+    `sentence` is the summary in words, if all of it was measured. `ahead` tells whether the published method is best
+    here, and whether onecopy is; both are if they differ by at most 5 %.
     """
 
     words: str
@@ -43,7 +43,7 @@ class Figures(NamedTuple):
 
 
 def amount(spread: Spread | None, unit: str) -> str:
-    """Return a median with its unit; times below a second in ms.
+    """Return a median with its unit, with times below a second in ms.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def amount(spread: Spread | None, unit: str) -> str:
 
 
 def measured(spread: Spread | None, unit: str) -> str:
-    """Return an amount and, on a line of its own, its extremes, where these differ."""
+    """Return an amount and, on a separate line, its extremes if they differ."""
     if spread is None or number(spread.low) == number(spread.high):
         return amount(spread, unit)
     return f"{amount(spread, unit)}\n({number(spread.low)}-{number(spread.high)})"
@@ -97,7 +97,7 @@ def headlines(story: Story, samples: Record) -> list[str]:
 
 
 def heading(stories: Stories) -> str:
-    """Return what was measured, in a line."""
+    """Return a line that describes the measurement."""
     took = f"{len(stories.measured)} stories took {duration(stories.seconds)}."
     return f"{took} {QUICK}" if stories.heading.options.get("quick") else took
 
@@ -149,7 +149,7 @@ def table_of(story: Story, samples: Record | None) -> Table:
 
 
 def to_markdown(stories: Stories, shown: Sequence[Story], picture: str | None = None) -> str:
-    """Return the page; `picture` is the name of an image file to be shown on top."""
+    """Return the page; `picture` is the name of an image file at the top."""
     parts = [f"# {TITLE}", HOW, f"{text(stories.heading.where)} {heading(stories)}"]
     parts += [overview(stories, shown).markdown()]
     parts += [f"![What each story costs, by how it is done]({picture})"] if picture else []
@@ -184,7 +184,7 @@ def _section(stories: Stories, story: Story) -> Iterator[str]:
 
 
 def block(stories: Stories, shown: Sequence[Story]) -> str:
-    """Return the table and the machine, as a README has them."""
+    """Return the table and the machine, for a README."""
     facts = stories.heading.machine
     memory = f"{facts.get('memory_bytes', 0) / 2**30:.0f} GiB"
     words = f"{facts.get('cores_usable')} CPUs, {memory}, {facts.get('kernel')}, {stories.heading.created[:10]}"
@@ -206,12 +206,12 @@ def _panels_of(story: Story, record: Record) -> list[Panel]:
 
 
 def save(stories: Stories, shown: Sequence[Story], path: str | os.PathLike[str]) -> None:
-    """Draw all stories into one file; ValueError if nothing was measured."""
+    """Draw all stories into one file. Raise ValueError if nothing was measured."""
     parts = {
         f"{at}. {story.title}": _panels_of(story, record)
         for at, story in enumerate(shown, 1)
         if (record := stories.of(story)) is not None
     }
     if not parts:
-        raise ValueError("there is nothing to draw: no story was measured")
+        raise ValueError("cannot draw a picture because no story was measured")
     pictures.save(path, pictures.draw_stacked, parts)

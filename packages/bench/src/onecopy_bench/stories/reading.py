@@ -1,4 +1,4 @@
-"""A run of stories. Its file has a record with a sample for each story, and the record of each scenario."""
+"""Runs stories. The file of a run contains a record with a sample for each story, and the record of each scenario."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAME = "stories"
 
 @dataclass(frozen=True, slots=True)
 class Stories:
-    """One run: the heading has time, machine, scale, and the outcome of each story."""
+    """One run. The heading contains the time, the machine, the scale, and the outcome of each story."""
 
     heading: Record
     records: Mapping[str, Record]
@@ -30,7 +30,7 @@ class Stories:
         return {sample.row: sample for sample in self.heading.samples}
 
     def of(self, story: Story) -> Record | None:
-        """Return the record of a story; None where it was not measured, or not to the end."""
+        """Return the record of a story, or None if it was not measured completely."""
         outcome = self.outcomes.get(story.name)
         return self.records[story.scenario.name] if outcome is not None and outcome.state == "ok" else None
 
@@ -46,20 +46,20 @@ class Stories:
 
     @property
     def seconds(self) -> float:
-        """The seconds of all stories together, with the preparation of their data."""
+        """The total duration of all stories in seconds, including the preparation of their data."""
         return sum(outcome.numbers["seconds"] for outcome in self.outcomes.values() if outcome.state == "ok")
 
 
 def stories_of(found: Iterable[Record]) -> Stories:
-    """Return the stories that some records hold; raises ValueError where these are of something else."""
+    """Return the stories in some records; raises ValueError if these are not records of stories."""
     by_name = {record.scenario: record for record in found}
     if NAME not in by_name:
-        raise ValueError(f"expected a record of stories, found one of {', '.join(by_name)}")
+        raise ValueError(f"expected a record of stories, found a record of {', '.join(by_name)}")
     return Stories(by_name.pop(NAME), by_name)
 
 
 def read(path: str | os.PathLike[str]) -> Stories:
-    """Read the file of a run; raises ValueError that names it if it is another file."""
+    """Read the file of a run; raises ValueError, which names the file, if it is not the file of a run."""
     try:
         return stories_of(read_records(path))
     except ValueError as error:
@@ -75,10 +75,10 @@ def run(
     watch: Watch = lambda _: None,
     ended: Callable[[Story, Sample], None] = lambda _, __: None,
 ) -> Stories:
-    """Measure stories in order, each in a folder of its own, and return their outcomes.
+    """Measure stories in order, each in a separate folder, and return their outcomes.
 
-    What the log has is not measured again; it raises ValueError where it is of another machine or scale. `watch` is
-    called before each sample, `ended` after each story.
+    Stories in the log are not measured again. `watch` is called before each sample, `ended` after each story. Raises
+    ValueError if the log belongs to another machine or scale.
     """
     log = log or Log()
     head = log.begin(heading(NAME, place, scale, ()))
@@ -103,7 +103,7 @@ def run(
 def _run_one(
     story: Story, place: Path, scale: Scale, log: Log, watch: Callable[[Progress], None]
 ) -> tuple[Sample, Record | None]:
-    """Run one story; a story that cannot run is an outcome with the reason."""
+    """Run one story. If it cannot run, the outcome contains the reason."""
     start, record = time.monotonic(), None
     sample = Sample(story.name, (), 0)
     try:

@@ -20,7 +20,7 @@ from onecopy_bench.runs import Watch
 from onecopy_bench.scenario import Scenario, option
 
 UNKNOWN = "not stated"
-"""Shown where a source does not report a fact."""
+"""Shown if a source does not report a fact."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One number of a story: the heading of its column, its unit, and which number of which case it is, divided."""
+    """One number of a story: the heading of its column, its unit, its case, its name in a sample, and its divisor."""
 
     name: str
     words: str
@@ -61,7 +61,7 @@ class Line:
 class Summary:
     """A summary of a story: a metric, and three rows: unchanged, as published, and onecopy.
 
-    `words` name the metric in the overview; `sentence` has ``{before}``, ``{after}``, ``{ours}`` and ``{size}``.
+    `words` name the metric in the overview; `sentence` contains ``{before}``, ``{after}``, ``{ours}`` and ``{size}``.
     """
 
     metric: str
@@ -72,22 +72,22 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """How much of a story is measured: small data and one round (`quick`), or another number of rounds."""
+    """The scale of a measurement: small data and one round (`quick`), or another number of rounds."""
 
     rounds: int | None = option(None, "Number of rounds of each story.  [default: 3; share: 1]", kind="count")
-    quick: bool = option(False, "Small data, one round: to see that it works, not for figures.")
+    quick: bool = option(False, "Use small data and one round, to test the stories; the figures mean nothing.")
     idle_wait: float = option(20.0, "Seconds that each story may wait for an idle machine.", at_least=0.0)
     seed: int = option(0, "Seed of the random orders and choices.", kind="integer")
 
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """A story, as its file has it.
+    """A story, as written in its file.
 
-    A scenario measures it with `options`; `quick` are those that a quick run has instead, `command` is that by itself.
+    A scenario measures it with `options`, or in a quick run with those of `quick`; `command` runs that scenario alone.
     The figures of the lines are from the first source. The table has a column for each metric and a row for each line;
-    `summaries` are what it comes down to. `carries` and `changes` are what of the result means something on another
-    machine, and what does not. `amount` is a number of the data of the record, and what it counts.
+    `summaries` sum it up. `carries` are the results that hold on other machines, and `changes` those that do not.
+    `amount` is a number in the record's data, and the noun that it counts.
     """
 
     scenario: Scenario
@@ -114,18 +114,18 @@ class Story:
         return {line.row: line for line in self.lines}[row]
 
     def spread(self, metric: Metric, record: Record | None, row: str) -> Spread | None:
-        """Return median and extremes of a metric of a row; None where nothing was measured."""
+        """Return the median and extremes of a metric in a row, or None if nothing was measured."""
         measure = self.scenario.measures.get(metric.number, lambda sample: sample.numbers.get(metric.number))
         values = map(measure, [] if record is None else record.of(row, tuple(metric.case)))
         return Spread.of(value / metric.divisor for value in values if value is not None)
 
     def size(self, record: Record) -> str:
-        """Return how much data was measured, as a headline reports it."""
+        """Return the amount of measured data, for a headline."""
         name, counts = self.amount
         return size(record.data[name]) if counts == "bytes" else f"{record.data[name]:,} {counts}"
 
     def run(self, place: Path, scale: Scale, watch: Watch, log: Log) -> Record:
-        """Measure it in a folder; raises ModuleNotFoundError, RuntimeError or OSError where that is not possible."""
+        """Measure it in a folder; raises ModuleNotFoundError, RuntimeError or OSError if that is not possible."""
         chosen: dict[str, Any] = {"rounds": 3} | self.options | (self.quick | {"rounds": 1} if scale.quick else {})
         chosen |= {"idle_wait": scale.idle_wait, "seed": scale.seed}
         chosen |= {"rounds": scale.rounds} if scale.rounds else {}
@@ -136,7 +136,7 @@ class Story:
 
 
 def read_story(path: Path, scenario: Scenario) -> Story:
-    """Return the story of a file."""
+    """Read the story in a file."""
     facts = tomllib.loads(path.read_text())
     return Story(
         scenario,
