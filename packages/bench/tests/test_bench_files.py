@@ -41,7 +41,7 @@ def test_every_page_that_a_piece_covers_holds_a_touched_byte(length, offset):
 def test_a_file_that_ends_too_early_is_an_error_with_the_place(tmp_path):
     path = tmp_path / "short"
     path.write_bytes(b"12345")
-    with pytest.raises(EOFError, match="ends at byte 5; 2 more"):
+    with pytest.raises(EOFError, match="ends at byte 5; expected 2 more"):
         checksum_of_file(path, Layout("bytes", 7, (Piece("p", 0, 7),)))
 
 

@@ -86,7 +86,7 @@ time.sleep(0.3)
         ("raise ValueError('no port')", "failed", "copy 0: exit status 1 before it was ready"),
         ("pass", "failed", "copy 0: exit status 0 before it was ready"),
         ("import os; os.kill(os.getpid(), 9)", "crashed", "copy 0: SIGKILL before it was ready"),
-        ("import time; print('is ready', flush=True); time.sleep(0.3)", "failed", "copy 0: exit status 0 while it"),
+        ("import time; print('is ready', flush=True); time.sleep(0.3)", "failed", "copy 0: exit status 0 after it"),
     ],
 )
 def test_an_early_death_is_told(code, state, reason):

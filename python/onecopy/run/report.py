@@ -154,7 +154,7 @@ class RunReport:
         lines += _listed("kept in the store after this run:", [escape(path) for path in self.stored])
         if self.in_memory and self.alone:
             lines += [f"not shared with other runs of this user: {escape(self.alone)}"]
-        elif self.in_memory and len(pids) == 1:
+        elif self.in_memory and not self.stored and len(pids) == 1:
             lines += [_ONE_PROCESS]
         return "\n".join(lines)
 

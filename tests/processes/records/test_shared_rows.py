@@ -64,7 +64,7 @@ def test_a_nameless_share_needs_its_owner_only_until_it_is_attached(expected):
     os.kill(owner, signal.SIGKILL)
     status_of(owner)
     assert shared_rows.digest(data) == expected
-    with pytest.raises(FileNotFoundError, match=f"pid {owner}"):
+    with pytest.raises(FileNotFoundError, match=f"process {owner}"):
         pickle.loads(handle)
     assert shared_rows.digest(pickle.loads(pickle.dumps(data))) == expected  # it can be handed on from here
     os.close(go)

@@ -130,7 +130,7 @@ def test_the_options_of_warm_are_passed_on(cold_model, model, cached):
 def test_wrong_names_are_reported(model, call):
     with oc.open(model) as file:
         method = getattr(file, call)
-        with pytest.raises(TypeError, match="list of names"):
+        with pytest.raises(TypeError, match="names must be a list"):
             method("a")
         with pytest.raises(KeyError, match="missing"):
             method(["a", "missing"])

@@ -94,7 +94,7 @@ def test_an_offset_into_the_memory_is_minded(path):
     ("options", "word"),
     [
         ({"device": GPU}, "only CPU tensors"),
-        ({"lanes": 2}, "vectors"),
+        ({"lanes": 2}, "vector elements"),
         ({"code": 4, "bits": 32}, "type code 4 of 32 bits"),
         ({"code": 17, "bits": 4}, "type code 17 of 4 bits"),
         ({"code": 2, "bits": 128}, "128 bits"),

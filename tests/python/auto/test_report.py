@@ -187,8 +187,8 @@ def test_what_stays_in_the_store_is_named():
     ]
 
 
-def test_a_file_of_one_process_is_shared_with_no_other_run():
-    said = "no other process shares them; use `onecopy run --keep` to share them with other runs"
+def test_a_file_of_one_process_is_shared_with_other_runs():
+    said = "one process of this run holds them; other runs of this user map the same copy"
     assert str(replace(RunReport.of([call(1)]), in_memory=True)).splitlines()[-1] == said
     assert said not in str(replace(RunReport.of([call(1), call(2)]), in_memory=True))
     assert said not in str(replace(RunReport.of([call(1)]), stored=("/cache/1.oc",), in_memory=True))

@@ -328,7 +328,7 @@ def test_objects_of_joblib(done):
     assert "not aligned in the file: saved by joblib before 1.2" in done("old joblib").reasons
     assert done("old joblib").shared
     assert done("nested").shared == {"base": 8 << 18, "top": 16 << 18}
-    assert done("nested").reasons == {"arrays that the loaded object copies"}
+    assert done("nested").reasons == {"arrays that the loaded object copied"}
 
 
 def test_files_of_safetensors(done):

@@ -229,7 +229,7 @@ def test_types_that_safetensors_has_not_are_written_as_bytes(onecopy_command, tm
     [
         (["missing", "out"], 1, "missing: "),
         (["text", "out"], 1, "text"),
-        (["rows.oc", "out"], 1, "cannot convert a file of records"),
+        (["rows.oc", "out"], 1, "cannot convert a file of kind 'records'"),
         (["w.npy", "no/folder/out"], 1, "no/folder"),
         (["w.npy", "out", "--align", "100"], 1, "align"),
         (["w.npy", "out", "--align", "many"], 2, "--align"),

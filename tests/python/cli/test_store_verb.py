@@ -44,6 +44,7 @@ def test_ls_reports_key_size_last_use_source_and_state_and_the_key_of_a_file_by_
     assert any(line.startswith("old") and "5 w ago" in line for line in lines)
     assert any(line.startswith("notes.txt") and "foreign" in line for line in lines)
     assert "4 artefacts, 3.01 kB" in " ".join(lines)
+    (tmp_path / "source").write_text("x")
     store.get_or_build(oc.file_key(tmp_path / "source", version="7"), lambda path: path.write_bytes(b"1"))
     assert run("ls") == 0
     assert "source, version 7 " in capsys.readouterr().out

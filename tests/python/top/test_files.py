@@ -46,7 +46,7 @@ def test_a_range_is_the_slice_of_the_file_or_an_error(path, offset, length, mode
             assert bytes(mapping.view()) == DATA[offset:end]
             assert mapping.address % HUGE == offset % HUGE
     else:
-        with pytest.raises(OSError, match="a range of") as raised:
+        with pytest.raises(OSError, match="range") as raised:
             oc.Mapping(path, offset, length, mode=mode, private=private)
         assert (raised.value.errno, raised.value.filename) == (errno.EINVAL, str(path))
 
