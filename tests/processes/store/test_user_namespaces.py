@@ -114,7 +114,7 @@ def test_a_user_with_the_id_of_all_unknown_ones_uses_its_own_files(shared: Path,
 @pytest.mark.parametrize("trust", [None, [NOBODY]])
 def test_the_folder_of_an_unknown_user_is_refused_by_what_it_is(shared: Path, trust: Any) -> None:
     def use() -> None:
-        with pytest.raises(PermissionError, match="it belongs to a user (who has no|without an) id in this user namespace"):
+        with pytest.raises(PermissionError, match=r"it belongs to a user .* id in this user namesp"):
             oc.Store(shared, trust=trust)
 
     in_namespace(VICTIM, NOBODY, use)
