@@ -5,8 +5,8 @@ that want it wait. If the maker closes its connection, or makes no progress for 
 longest makes it. A snapshot goes only to processes of the user whose process made it.
 
 **Other servers.** A server that lacks a snapshot asks the other servers of its user (`onecopy.store.servers`) first,
-and waits while one of them makes it. Of servers that ask each other at the same time, the one whose name sorts first
-makes it. A server that does not answer within `protocol.OTHER_ANSWER_S` is not waited for. What another server made is
+and waits while one of them makes it. If servers ask each other at the same time, the one that began first makes it. A
+server that does not answer within `protocol.OTHER_ANSWER_S` is not waited for. A snapshot that another server made is
 checked (its seals, owner and size) and passed on, so that it outlives that server.
 
 **No process blocks another.** The server never waits for a connection: it closes one that does not read, does not
@@ -21,6 +21,7 @@ kernel frees memory with its last user.
 
 from __future__ import annotations
 
+import _thread
 import fcntl
 import hmac
 import json
@@ -32,18 +33,14 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, field
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from onecopy import _core
-from onecopy.files.direct_mapping import is_sealed
 from onecopy.files.identity import FileIdentity, file_identity
 from onecopy.memory.cgroup import parse_membership
 from onecopy.memory.proc import process_text
-from onecopy.store import protocol, servers
-from onecopy.store.snapshots import fits_in_memory
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from onecopy.store import Store, protocol, servers
+from onecopy.store.snapshots import fits_in_memory, is_snapshot
 
 MAX_KEPT = 400
 """Number of snapshots above which unused ones are released."""
@@ -82,7 +79,9 @@ class _Client:
     is_of_run: bool = True
     """Whether it connected to the socket of the run, and not to that of the user."""
     is_known: bool = False
-    """Whether it has proved that it belongs to the run or to the user."""
+    """Whether it is known to belong to the run or to the user."""
+    has_snapshot: bool = False
+    """Whether it was sent the snapshot."""
     is_server: bool = False
     """Whether it is another server, which does not make the snapshot."""
     wants: _Key | None = None
@@ -98,8 +97,8 @@ class _Other:
     connection: socket.socket
     key: _Key
     deadline: float
-    is_known: bool = False
-    """Whether it has proved that it belongs to the user."""
+    end: float
+    """The time until which it may ask to wait."""
 
 
 @dataclass
@@ -114,8 +113,8 @@ class _Kept:
     progress: str = ""
     """The kernel's counters of the maker, unchanged since the time `since`."""
     since: float = 0.0
-    file: int = -1
-    """Descriptor of the file while others are asked."""
+    begin: str = ""
+    """Time and name by which servers that ask each other are ordered."""
     asked: set[_Other] = field(default_factory=set)
     """Servers that have not answered yet."""
     is_borrowed: bool = False
@@ -171,14 +170,17 @@ class SnapshotServer:
         try:
             while not self._stopped:
                 pause = _OTHERS_TICK_S if self._others else _TICK_S if self._clients else None
-                for ready, _ in self._selector.select(pause):
-                    if isinstance(ready.data, _Client):
-                        self._read(ready.data)
-                    elif isinstance(ready.data, _Other):
-                        self._read_other(ready.data)
-                    else:
-                        self._accept(ready.data)
-                self._tick()
+                try:
+                    for ready, _ in self._selector.select(pause):
+                        if isinstance(ready.data, _Client):
+                            self._read(ready.data)
+                        elif isinstance(ready.data, _Other):
+                            self._read_other(ready.data)
+                        else:
+                            self._accept(ready.data)
+                    self._tick()
+                except Exception:  # any: trouble with one process must not end the run of the others
+                    time.sleep(0.01)
         finally:
             self._listening.close()
             if self._address is not None:
@@ -202,19 +204,28 @@ class SnapshotServer:
             except OSError:  # the system has too many open files: this thread must not spin
                 time.sleep(0.01)
                 return
-            client = _Client(connection, *protocol.peer(connection), time.monotonic() + protocol.ANSWER_S, is_of_run)
-            is_served = client.user == os.geteuid() or (is_of_run and (os.geteuid() == 0 or client.user == 0))
-            if is_served and self._admits(client):
-                connection.setblocking(False)
-                self._selector.register(connection, selectors.EVENT_READ, client)
-                self._clients[client] = None
-            else:
+            try:
+                self._admit(connection, is_of_run=is_of_run)
+            except OSError:
                 connection.close()
 
-    def _admits(self, new: _Client) -> bool:
+    def _admit(self, connection: socket.socket, *, is_of_run: bool) -> None:
+        """Accept a connection of a process that this server serves; otherwise raise PermissionError."""
+        pid, user = protocol.peer(connection)
+        client = _Client(connection, pid, user, time.monotonic() + protocol.ANSWER_S, is_of_run, not is_of_run)
+        is_served = 0 in (user, os.geteuid()) or user == os.geteuid() if is_of_run else servers.is_same_user(connection)
+        if not is_served or not self._has_room(client):
+            raise PermissionError
+        connection.setblocking(False)
+        self._selector.register(connection, selectors.EVENT_READ, client)
+        self._clients[client] = None
+
+    def _has_room(self, new: _Client) -> bool:
         """Return whether a process may have another connection, after closing one that has not sent the key."""
-        of_user = [one for one in self._clients if one.user == new.user]
-        of_process = [one for one in of_user if one.pid == new.pid and new.pid]  # 0: of another namespace
+        if not new.is_of_run:  # the processes of the run have connections of their own
+            return sum(not one.is_of_run for one in self._clients) < self._most_clients // 4
+        of_user = [one for one in self._clients if one.user == new.user and one.is_of_run]
+        of_process = [one for one in of_user if one.pid == new.pid]
         for found, most in (of_process, MAX_OF_PROCESS), (of_user, self._most_clients // 2):
             if len(found) >= most:
                 stranger = next((one for one in found if not one.is_known), None)
@@ -235,27 +246,21 @@ class SnapshotServer:
         except Exception:  # any: a message of one process must not end the run of the others
             self._drop(client)
         finally:
-            if descriptor >= 0:
-                os.close(descriptor)
+            _close(descriptor)
 
     def _answer(self, client: _Client, message: bytes, descriptor: int) -> None:
         kind = message.partition(b" ")[0]
         if not client.is_known and client.is_of_run and hmac.compare_digest(message, self._key):
             client.is_known, client.deadline = True, time.monotonic() + protocol.PAUSE_S
             self._send(client, self._proof)
-        elif not client.is_known and not client.is_of_run:
-            if not servers.is_same_user(client.connection, message, descriptor):
-                return self._drop(client)
-            client.is_known, client.deadline = True, time.monotonic() + protocol.PAUSE_S
-            servers.introduce(client.connection)
         elif client.is_known and message == protocol.LOG and client.is_of_run:
             self._send(client, b"%s %d" % (protocol.HAVE, client.pid), self._calls)
             self._drop(client)
         elif client.is_known and kind in (protocol.GET, protocol.GET_REMOTE) and not client.wants:
             self._get(client, descriptor, int(message[3:]), is_remote=kind == protocol.GET_REMOTE)
         elif client.is_known and kind in (protocol.ASK, protocol.ASK_REMOTE) and not client.wants:
-            _, lead, name = message.decode().split(" ")
-            self._asked(client, descriptor, int(lead), name)
+            _, lead, begin = message.decode().split(" ")
+            self._asked(client, descriptor, int(lead), begin)
         elif client.is_known and message == protocol.SHORT and not client.is_of_run:
             for key in [key for key, kept in self._kept.items() if kept.is_borrowed]:
                 self._release(key)
@@ -264,7 +269,6 @@ class SnapshotServer:
             self._made(client, descriptor)
         else:
             self._drop(client)
-        return None
 
     def _send(self, client: _Client, message: bytes, descriptor: int = -1) -> bool:
         """Send a message; drop a process that does not read or has ended."""
@@ -273,6 +277,8 @@ class SnapshotServer:
         except OSError:
             self._drop(client)
             return False
+        if message == protocol.HAVE:
+            client.has_snapshot, client.deadline = True, time.monotonic() + protocol.PAUSE_S
         return True
 
     def _drop(self, client: _Client) -> None:
@@ -291,7 +297,7 @@ class SnapshotServer:
         if now < self._due:
             return
         self._due = now + _TICK_S
-        for client in [one for one in self._clients if one.wants is None and now > one.deadline]:
+        for client in [one for one in self._clients if now > one.deadline and (one.has_snapshot or not one.wants)]:
             self._drop(client)
         for other in [one for one in self._others if now > one.deadline]:
             self._forget(other)
@@ -305,15 +311,13 @@ class SnapshotServer:
                 continue
             if (progress := _progress_of(kept.maker.pid)) != kept.progress:
                 kept.progress, kept.since = progress, now
-            if any(not one.is_server for one in waiting) and now - kept.since > STALLED_S:
+            if waiting and now - kept.since > (STALLED_S if progress else protocol.most_seconds(key.contents.nbytes)):
                 self._ask_next(key)
 
     # --- snapshots ------------------------------------------------------------------------------------------------
 
     def _get(self, client: _Client, file: int, lead: int, *, is_remote: bool) -> None:
-        # The process has just asked the file system: one that does not answer now must not block other processes.
-        contents = FileIdentity(*_core.content_identity(file, ask=False))
-        key = client.wants = _Key(client.user, contents, lead)
+        key = client.wants = _key_of(client, file, lead)
         kept = self._kept.pop(key, None)
         is_new = kept is None
         if kept is None:
@@ -321,14 +325,18 @@ class SnapshotServer:
         self._kept[key] = kept  # now the most recently used
         if kept.memory >= 0:
             self._send(client, protocol.HAVE, kept.memory)
-        elif is_new:
-            self._ask_others(key, file)
-        else:
+        elif not is_new:
             self._send(client, protocol.WAIT)
+        else:
+            try:
+                self._ask_others(key, file)
+            except Exception:  # any: nobody must wait for a snapshot that nobody makes
+                if key in self._kept and self._kept[key].maker is None:
+                    self._refuse(key, protocol.NONE)
 
     def _waiting(self, key: _Key) -> list[_Client]:
         """List the processes that wait for a snapshot and were not asked to make it, oldest first."""
-        return [one for one in self._clients if one.wants == key and not one.may_make]
+        return [one for one in self._clients if one.wants == key and not one.may_make and not one.has_snapshot]
 
     def _ask_next(self, key: _Key) -> None:
         """Let the process that has waited longest make a snapshot; if none waits, forget the snapshot."""
@@ -367,10 +375,8 @@ class SnapshotServer:
         kept.memory = os.open(f"/proc/self/fd/{memory}", os.O_RDONLY | os.O_CLOEXEC)
         fcntl.fcntl(kept.memory, fcntl.F_SETSIG, signal.SIGURG)
         kept.maker = None
-        if kept.asked:
-            os.close(kept.file)
-            for other in list(kept.asked):
-                self._forget(other)
+        for other in list(kept.asked):
+            self._forget(other)
         for client in self._waiting(key):
             self._send(client, protocol.HAVE, kept.memory)
 
@@ -405,41 +411,33 @@ class SnapshotServer:
             return
         self._may_join = False
         try:
-            self._address = servers.Address()
-        except OSError as error:  # no store, or a file system without sockets
+            self._address = servers.Address(Store(on_wait=None).folder)
+        except Exception as error:  # no store, or a file system without sockets
             self._log({"alone": str(error)})
             return
         self._of_user = socket.socket(fileno=self._address.listening)
         self._of_user.setblocking(False)
         self._selector.register(self._of_user, selectors.EVENT_READ, self._of_user)
 
-    def _connections(self) -> Iterator[tuple[str, socket.socket]]:
-        """Yield connections to the other servers of this user by their names, each with an introduction sent."""
-        if self._address is None:
-            return
-        with suppress(OSError):
-            for name, connection in self._address.others():
-                try:
-                    servers.introduce(connection)
-                except OSError:
-                    connection.close()
-                else:
-                    yield name, socket.socket(fileno=connection.detach())
-
     def _ask_others(self, key: _Key, file: int) -> None:
         """Ask the other servers of this user for a snapshot; without any, let a process make it."""
         self._join()
-        kept, until = self._kept[key], time.monotonic() + protocol.OTHER_ANSWER_S
-        if key.user == os.geteuid():
-            for _, connection in self._connections():
-                other = _Other(connection, key, until)
-                connection.setblocking(False)
-                self._selector.register(connection, selectors.EVENT_READ, other)
+        kept, now = self._kept[key], time.monotonic()
+        kept.begin = f"{time.monotonic_ns():020}{os.urandom(8).hex()}"
+        if self._address is not None and key.user == os.geteuid():
+            ask = protocol.ASK_REMOTE if kept.is_remote else protocol.ASK
+            end = now + protocol.most_seconds(key.contents.nbytes)
+            for _, connection in self._address.others():
+                other = _Other(socket.socket(fileno=connection.detach()), key, now + protocol.OTHER_ANSWER_S, end)
+                try:
+                    protocol.send(other.connection, b"%s %d %s" % (ask, key.lead, kept.begin.encode()), file)
+                    self._selector.register(other.connection, selectors.EVENT_READ, other)
+                except OSError:
+                    other.connection.close()
+                    continue
                 self._others[other] = None
                 kept.asked.add(other)
-        if kept.asked:
-            kept.file = os.dup(file)
-        else:
+        if not kept.asked:
             self._let_make(key)
 
     def _let_make(self, key: _Key) -> None:
@@ -455,31 +453,25 @@ class SnapshotServer:
         descriptor = -1
         try:
             message, descriptor = protocol.receive(other.connection)
-            if not other.is_known:
-                if not servers.is_same_user(other.connection, message, descriptor):
-                    raise PermissionError
-                other.is_known, kept = True, self._kept[other.key]
-                kind = protocol.ASK_REMOTE if kept.is_remote else protocol.ASK
-                name = self._address.name if self._address else ""
-                protocol.send(other.connection, b"%s %d %s" % (kind, other.key.lead, name.encode()), kept.file)
-            elif message == protocol.WAIT:
-                other.deadline = time.monotonic() + _OTHERS_SILENCE_S
+            if message == protocol.WAIT:
+                other.deadline = min(time.monotonic() + _OTHERS_SILENCE_S, other.end)
             elif message == protocol.HAVE and _is_snapshot(descriptor, other.key):
+                self._keep(other.key, descriptor)
                 self._kept[other.key].is_borrowed = True
                 self._log({"charged": ANOTHER_RUN, "path": self._kept[other.key].path})
-                self._keep(other.key, descriptor)
             else:
                 self._forget(other)
         except BlockingIOError:
             pass
-        except OSError:
+        except Exception:  # any: a message of another server must not end this one
             self._forget(other)
         finally:
-            if descriptor >= 0:
-                os.close(descriptor)
+            _close(descriptor)
 
     def _forget(self, other: _Other) -> None:
         """Close the connection to another server; if it was the last to be asked, let a process make the snapshot."""
+        if other not in self._others:
+            return
         del self._others[other]
         self._selector.unregister(other.connection)
         other.connection.close()
@@ -487,17 +479,16 @@ class SnapshotServer:
         if kept is not None and other in kept.asked:
             kept.asked.remove(other)
             if not kept.asked and kept.memory < 0:
-                os.close(kept.file)
                 self._let_make(other.key)
 
-    def _asked(self, client: _Client, file: int, lead: int, name: str) -> None:
-        """Answer another server: with the snapshot, or that it should wait, or that there is none."""
-        key = _Key(client.user, FileIdentity(*_core.content_identity(file, ask=False)), lead)
+    def _asked(self, client: _Client, file: int, lead: int, begin: str) -> None:
+        """Answer another server: send the snapshot, let it wait, or say that there is no snapshot."""
+        key = _key_of(client, file, lead)
         kept = self._kept.get(key)
         if kept is not None and kept.memory >= 0:
+            client.wants = key
             self._send(client, protocol.HAVE, kept.memory)
-            self._drop(client)
-        elif kept is not None and (kept.maker is not None or (self._address and self._address.name < name)):
+        elif kept is not None and (kept.maker is not None or kept.begin < begin):
             client.wants, client.is_server = key, True
             self._send(client, protocol.WAIT)
         else:
@@ -506,20 +497,37 @@ class SnapshotServer:
 
     def _let_others_release(self) -> None:
         """Ask the other servers to close what this server made, so that a lease shows which of it is in use."""
-        for _, connection in self._connections():
-            with suppress(OSError):
-                protocol.send(connection, protocol.SHORT)
-            connection.close()
+        if self._address is not None:
+            for _, connection in self._address.others():
+                with suppress(OSError):
+                    protocol.send(connection, protocol.SHORT)
+                connection.close()
+
+
+def _key_of(client: _Client, file: int, lead: int) -> _Key:
+    """Return the key of a file that a process has sent; PermissionError if the descriptor does not permit reading."""
+    flags = fcntl.fcntl(file, fcntl.F_GETFL)
+    if flags & os.O_PATH or flags & os.O_ACCMODE == os.O_WRONLY:
+        raise PermissionError
+    # The process has just asked the file system: one that does not answer now must not block other processes.
+    return _Key(client.user, FileIdentity(*_core.content_identity(file, ask=False)), lead)
 
 
 def _is_snapshot(memory: int, key: _Key) -> bool:
-    """Return whether a descriptor is sealed memory of the right user and size."""
-    return (
-        memory >= 0
-        and is_sealed(memory)
-        and os.fstat(memory).st_size == key.contents.nbytes + key.lead
-        and _core.owner_of(memory) in (key.user, 0)
-    )
+    """Return whether a descriptor refers to sealed memory with the owner and size of a snapshot."""
+    return is_snapshot(memory, key.contents.nbytes + key.lead, key.user)
+
+
+def _close(descriptor: int) -> None:
+    """Close a received descriptor: a file in a thread, because its file system may block the thread that closes it."""
+    if descriptor < 0:
+        return
+    try:
+        fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
+    except OSError:
+        _thread.start_new_thread(os.close, (descriptor,))
+    else:
+        os.close(descriptor)  # memory
 
 
 def charged_group(pid: int) -> str:
@@ -543,8 +551,8 @@ def _has_changed(kept: _Kept, identity: FileIdentity) -> bool:
     """Return whether a file on this machine has changed."""
     try:
         return not kept.is_remote and file_identity(kept.path) != identity
-    except OSError:
-        return True
+    except OSError:  # it may be visible to other mount namespaces only
+        return not _is_used(kept.memory)
 
 
 def _is_used(memory: int) -> bool:

@@ -1,20 +1,21 @@
-"""The protocol of snapshot servers (`onecopy.run.snapshot_server`): with the processes that use them, and each other.
+"""The protocol of snapshot servers (`onecopy.run.snapshot_server`) with the processes that use them, and each other.
 
 A connection carries one request. Processes of a run connect to the abstract socket of its server, send the key of the
-run, and get the server's proof, so that neither gives a descriptor to a stranger, whatever user ids a namespace shows.
-Other processes of the user, and other servers, connect to its socket in the store (`onecopy.store.servers`), where both
-sides send `USER`. Then the process sends one of:
+run, and receive the proof of the server, so that neither sends a descriptor to an unrelated process, whatever user ids
+a namespace shows. Other processes of the user, and other servers, connect to the socket in the store
+(`onecopy.store.servers`), where the kernel identifies both sides. Then the process sends one of:
 
-* `GET` (`GET_REMOTE` for a file on a network file system) and the lead of the snapshot, with the open file, which
-  proves that the process may read it. The answers are `HAVE` with a snapshot; `MAKE`, which asks the process to make
-  the snapshot and send it with `MADE`; `FULL`; and `WAIT` at intervals while another process makes it.
-* `ASK` (`ASK_REMOTE`), the lead and the name of the server that asks, with the file. The answers are `HAVE`, `NONE`,
-  and `WAIT` while a process makes the snapshot.
-* `SHORT`: memory is short; the server closes what it got from others.
-* `LOG`: the answer is `HAVE`, with the process id as the server sees it, and the log of calls.
+* `GET` (`GET_REMOTE` for a file on a network file system) and the lead of the snapshot, with the open file as proof
+  that the process may read it. The answers are `HAVE` with a snapshot; `MAKE`, a request to make the snapshot and send
+  it with `MADE`; `FULL`; and `WAIT` at intervals while another process makes it.
+* `ASK` (`ASK_REMOTE`), the lead, and the time and name by which servers are ordered, with the file: the request of
+  another server. The answers are `HAVE`, `NONE`, and `WAIT` while a process makes the snapshot.
+* `SHORT`: memory is short, so the server closes the snapshots that other servers made.
+* `LOG`: the answer is `HAVE`, with the process id in the namespace of the server, and the call log.
 
-A process never waits long: `ANSWER_S` seconds for the proof, then `PAUSE_S` for each answer. It does not contact a
-silent server again for `SILENCE_S` seconds. A server waits for `OTHER_ANSWER_S` seconds for another one.
+A process waits at most `ANSWER_S` seconds for the proof, then `PAUSE_S` seconds for each answer. If the server does not
+answer, the process does not contact it again for `SILENCE_S` seconds. Other servers must send their first answer within
+`OTHER_ANSWER_S` seconds, and the snapshot within `most_seconds`.
 
 This module runs inside user programs. It uses `_socket`, because libraries may replace `socket`.
 """
@@ -29,10 +30,12 @@ import time
 
 GET, GET_REMOTE, LOG, MADE = b"get", b"far", b"log", b"made"
 HAVE, MAKE, WAIT, FULL = b"have", b"make", b"wait", b"full"
-USER, ASK, ASK_REMOTE, NONE, SHORT = b"user", b"ask", b"askfar", b"none", b"short"
+ASK, ASK_REMOTE, NONE, SHORT = b"ask", b"askfar", b"none", b"short"
 ANSWER_S, PAUSE_S, SILENCE_S = 1, 5, 30
 OTHER_ANSWER_S = 0.2
-_MAX_MESSAGE_BYTES = 64
+_MAX_MESSAGE_BYTES = 128
+_SLOWEST = 20 << 20
+"""Bytes per second of the slowest copy that processes wait for in other servers."""
 _silent: dict[str, float] = {}
 """Servers that did not answer, and the times until which they are not contacted again."""
 
@@ -50,7 +53,7 @@ def connected(server: str) -> _socket.socket:
     """Connect to the server that `listen` described. Raise OSError if it does not answer, or is a different server."""
     address, key, proof = server.split(" ")
     silent = TimeoutError(errno.ETIMEDOUT, f"it did not answer within {ANSWER_S} s")
-    if time.monotonic() < _silent.get(server, 0.0):
+    if is_silent(server):
         raise silent
     connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
     try:
@@ -65,12 +68,27 @@ def connected(server: str) -> _socket.socket:
         raise ConnectionResetError(errno.ECONNRESET, "it closed the connection") from None
     except BlockingIOError:
         connection.close()
-        _silent[server] = time.monotonic() + SILENCE_S
+        mark_silent(server)
         raise silent from None
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def is_silent(server: str) -> bool:
+    """Return whether a server did not answer within the last `SILENCE_S` seconds."""
+    return time.monotonic() < _silent.get(server, 0.0)
+
+
+def mark_silent(server: str) -> None:
+    """Do not contact a server for the next `SILENCE_S` seconds."""
+    _silent[server] = time.monotonic() + SILENCE_S
+
+
+def most_seconds(nbytes: int) -> float:
+    """Return the maximum number of seconds to wait for a snapshot that another server makes."""
+    return PAUSE_S + nbytes / _SLOWEST
 
 
 def ask_again() -> None:

@@ -26,8 +26,10 @@ processes of that user follow the link, and only while the holding process lives
 from __future__ import annotations
 
 import errno
+import math
 import os
 import stat
+import time
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -210,15 +212,14 @@ def _take_from_server(source: _Source, identity: FileIdentity) -> Snapshot | Non
 
     Outside of a run, any server of this user that answers will do.
     """
-    server = os.environ.get(KEEPER)
+    if not (server := os.environ.get(KEEPER)):
+        return None if RUN in os.environ else _take_from_any_server(source, identity)
     try:
-        connection = protocol.connected(server) if server else None if RUN in os.environ else servers.connected()
+        connection = protocol.connected(server)
     except (OSError, ValueError) as error:
         raise NoSnapshot(f"cannot connect to onecopy run: {getattr(error, 'strerror', error)}") from None
-    if connection is None:
-        return None
     with closing(connection):
-        reply, snapshot = _request(connection, source)
+        reply, snapshot = _request(connection, source, identity)
         if snapshot >= 0:
             return Snapshot(snapshot, source.path, identity, "memory", source.lead)
         if reply != protocol.MAKE:
@@ -226,16 +227,41 @@ def _take_from_server(source: _Source, identity: FileIdentity) -> Snapshot | Non
         return _make_for_server(connection, source, identity) if fits_in_memory(identity.nbytes) else None
 
 
-def _request(connection: _socket.socket, source: _Source) -> tuple[bytes, int]:
-    """Request a snapshot from the server; return its reply, and the descriptor of the snapshot or -1."""
-    reply, received = protocol.WAIT, -1
+def _take_from_any_server(source: _Source, identity: FileIdentity) -> Snapshot | None:
+    """Return the snapshot of another run of this user, or make it; None if no server answers in time."""
+    if (found := servers.connected()) is None:
+        return None
+    name, connection = found
+    with closing(connection):
+        try:
+            reply, snapshot = _request(connection, source, identity, protocol.most_seconds(identity.nbytes))
+        except NoSnapshot:
+            protocol.mark_silent(name)
+            return None
+        if snapshot >= 0:
+            return Snapshot(snapshot, source.path, identity, "memory", source.lead)
+        may_make = reply == protocol.MAKE and fits_in_memory(identity.nbytes)
+        return _make_for_server(connection, source, identity) if may_make else None
+
+
+def _request(
+    connection: _socket.socket, source: _Source, identity: FileIdentity, most_seconds: float = math.inf
+) -> tuple[bytes, int]:
+    """Return the reply of a server about a file, and the descriptor of its snapshot or -1."""
+    reply, received, end = protocol.WAIT, -1, time.monotonic() + most_seconds
     try:
         request = protocol.GET_REMOTE if source.is_remote else protocol.GET
         protocol.send(connection, b"%s %d" % (request, source.lead), source.descriptor)
-        while reply == protocol.WAIT:
+        while reply == protocol.WAIT and received < 0 and time.monotonic() < end:
             reply, received = protocol.receive(connection)
+            protocol.limit(connection, protocol.PAUSE_S)
+        if received < 0:
+            return reply, -1
+        is_right = reply == protocol.HAVE and is_snapshot(received, identity.nbytes + source.lead, os.geteuid())
+        if not is_right or source.identity_now() != identity:
+            raise NoSnapshot("changed while a snapshot was requested, or the server sent something else")
         # Open it again before the connection closes, so that the server sees the snapshot in use.
-        return reply, _open(f"/proc/self/fd/{received}") if received >= 0 else -1
+        return reply, _open(f"/proc/self/fd/{received}")
     except OSError as error:
         raise NoSnapshot(f"onecopy run did not answer: {error.strerror}") from None
     finally:
@@ -273,6 +299,13 @@ def _copy_to_memory(source: _Source, name: str, identity: FileIdentity, *, drop_
         memory.close()
         raise NoSnapshot("the file changed while the snapshot was taken")
     return memory
+
+
+def is_snapshot(memory: int, nbytes: int, user: int) -> bool:
+    """Return whether a descriptor refers to sealed memory of a user (or of root) with this size."""
+    return (
+        memory >= 0 and is_sealed(memory) and os.fstat(memory).st_size == nbytes and _core.owner_of(memory) in (user, 0)
+    )
 
 
 def fits_in_memory(nbytes: int) -> bool:

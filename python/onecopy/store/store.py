@@ -38,7 +38,7 @@ from onecopy import _core
 from onecopy.base.arguments import byte_count, path_text
 from onecopy.base.text import size
 from onecopy.errors import NotEnoughMemory
-from onecopy.store import views
+from onecopy.store import servers, views
 from onecopy.store.fork import call_in_child
 
 if TYPE_CHECKING:
@@ -529,6 +529,7 @@ class Store:
         )
         if not dry_run:
             views.sweep(self.folder)
+            servers.sweep(self.folder)
         return PruneReport(
             [self._artefact(artefact) for artefact in report.removed],
             [self._artefact(artefact) for artefact in report.kept],

@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import itertools
 import os
 import signal
 import socket
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.children import fork
 
 import onecopy as oc
 from onecopy.store import protocol, servers
@@ -71,8 +73,8 @@ def run(file: Path) -> Iterator[Callable[..., Run]]:
     """Give a function that starts a run; all end with the test, whatever became of their servers."""
     with contextlib.ExitStack() as runs:
 
-        def start(*options: str, **more: Any) -> Run:
-            made = Run(file, *options, **more)
+        def start(*options: str, of: Path = file, **more: Any) -> Run:
+            made = Run(of, *options, **more)
             runs.callback(made.process.communicate)  # closes stdin, at which the program ends
             runs.callback(made.process.kill)
             return made
@@ -107,6 +109,8 @@ def test_a_copy_outlives_the_server_that_made_it_and_all_sockets_their_servers(r
         one.process.kill()
         one.process.wait()
     assert len(sockets()) == 2  # of `second` and `third`: the kernel does not remove sockets
+    oc.Store().prune()
+    assert sockets() == []
     last = run()
     assert last.loaded()[1] != loaded[1]
     assert len(sockets()) == 1
@@ -192,7 +196,7 @@ def test_a_process_of_another_user_gets_nothing(run, nobody, in_child):
 @contextlib.contextmanager
 def false_server(answer: Callable[[socket.socket, int], None]) -> Iterator[list[bytes]]:
     """Serve as a process of the same user, with a function that answers a question about a file."""
-    address, asked = servers.Address(), list[bytes]()
+    address, asked = servers.Address(oc.Store().folder), list[bytes]()
     listening = socket.socket(fileno=address.listening)
 
     def serve() -> None:
@@ -200,12 +204,10 @@ def false_server(answer: Callable[[socket.socket, int], None]) -> Iterator[list[
             while True:
                 connection = listening.accept()[0]
                 with connection, contextlib.suppress(OSError):
-                    os.close(protocol.receive(connection)[1])
-                    servers.introduce(connection)
                     message, file = protocol.receive(connection)
                     asked.append(message)
                     answer(connection, file)
-                    for descriptor in (file, *_memories):
+                    for descriptor in (*_memories, *([file] if file >= 0 else [])):
                         os.close(descriptor)
                     _memories.clear()
 
@@ -252,30 +254,23 @@ def test_a_server_that_answers_wrongly_changes_nothing(run, file, answer):
         total, _, place = run().loaded()
     assert total == np.load(file).sum()
     assert place.startswith("/memfd:onecopy")
-    assert [message.split()[0] for message in asked] == [protocol.ASK]
+    assert [message.split()[0] for message in asked if message] == [protocol.ASK]
 
 
 def test_a_server_survives_what_any_process_of_its_user_sends(run, file):
     loaded = run().loaded()
     (name,) = sockets()
     path = f"{oc.Store().folder}/{servers.FOLDER}/{name}"
-    for messages in (
-        [],
-        [b"x"],
-        [protocol.USER],
-        [protocol.GET],
-        [protocol.USER, b"ask"],
-        [protocol.USER, b"ask x y"],
-        [protocol.USER, protocol.SHORT],
-    ):
+    messages = (b"x", protocol.GET, b"ask", b"ask x y", b"ask 0 y", b"get " + b"9" * 60, protocol.LOG, protocol.SHORT)
+    for message, place in itertools.product(messages, ("/dev/null", "/", "/proc/self/maps", None)):
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as client, contextlib.suppress(OSError):
             client.connect(path)
-            for message in messages:
-                if message == protocol.USER:
-                    servers.introduce(client)
-                    os.close(protocol.receive(client)[1])
-                else:
-                    client.send(message)
+            descriptor = -1 if place is None else os.open(place, os.O_RDONLY)
+            try:
+                protocol.send(client, message, descriptor)
+            finally:
+                if descriptor >= 0:
+                    os.close(descriptor)
             client.settimeout(0.05)
             client.recv(100)
     flood = [socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) for _ in range(200)]
@@ -292,6 +287,100 @@ def test_a_run_that_cannot_find_others_says_why(run, tmp_path):
     alone = run()
     assert alone.loaded()[2].startswith("/memfd:")
     assert "not shared with other runs of this user: [Errno 13] use as a store: other users have access" in alone.end()
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_a_program_without_a_run_believes_no_wrong_answer(file, answer):
+    with false_server(ANSWERS[answer]) as asked, take(str(file)) as taken:
+        assert taken.place == "store"
+        assert os.pread(taken.descriptor, taken.nbytes, 0) == file.read_bytes()
+    assert [message.split()[0] for message in asked if message] == [protocol.GET]
+
+
+FALSE_SERVER = """
+import sys
+from onecopy.store import protocol, servers
+import socket
+import onecopy as oc
+servers.is_same_user = lambda _: True
+address = servers.Address(oc.Store().folder)
+listening = socket.socket(fileno=address.listening)
+print("listening", flush=True)
+connection = listening.accept()[0]
+print(protocol.receive(connection), flush=True)
+"""
+
+
+def test_a_server_of_another_user_namespace_is_not_asked(run, file):
+    run().loaded()  # makes the folder
+    command = ["unshare", "--user", "--map-root-user", sys.executable, "-c", FALSE_SERVER]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as stranger:
+        assert stranger.stdout is not None
+        if not stranger.stdout.readline():
+            pytest.skip(f"no user namespace can be made here: {stranger.communicate()[1]}")
+        np.save(file, np.ones(NBYTES // 8))
+        assert run().loaded()[0] == NBYTES // 8
+        stranger.kill()
+        assert "get" not in (heard := stranger.communicate()[0])
+        assert "ask" not in heard
+
+
+@pytest.mark.parametrize("flags", [os.O_PATH, os.O_WRONLY])
+def test_a_descriptor_that_does_not_permit_reading_gets_nothing(run, file, flags):
+    run().loaded()
+    for request in (b"get 0", b"ask 0 x"):
+        found = servers.connected()
+        assert found is not None
+        with contextlib.closing(found[1]) as connection:
+            descriptor = os.open(file, flags)
+            protocol.send(connection, request, descriptor)
+            os.close(descriptor)
+            protocol.limit(connection, 5)
+            assert protocol.receive(connection) == (b"", -1)
+
+
+def test_links_in_the_folder_are_not_followed(run, file, tmp_path):
+    with false_server(lambda *_: None) as asked:
+        (name,) = sockets()
+        folder = oc.Store().folder / servers.FOLDER
+        (folder / name).rename(tmp_path / name)
+        (folder / "0").symlink_to(tmp_path / name)
+        assert run().loaded()[0] == np.load(file).sum()
+        (tmp_path / name).rename(folder / name)
+    assert asked == []
+
+
+@pytest.mark.slow
+def test_a_process_that_is_stopped_while_it_makes_a_copy_blocks_no_other_run(run, file, tmp_path):
+    other = tmp_path / "other.npy"
+    np.save(other, np.zeros(NBYTES // 8))
+    run(of=other).loaded()
+
+    def make() -> None:
+        found = servers.connected()
+        assert found is not None
+        with contextlib.closing(found[1]) as connection, file.open("rb") as opened:
+            protocol.limit(connection, 5)
+            protocol.send(connection, b"get 0", opened.fileno())
+            while (answer := protocol.receive(connection)[0]) == protocol.WAIT:
+                pass
+            assert answer == protocol.MAKE
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    maker = fork(make)
+    os.waitpid(maker, os.WUNTRACED)
+    try:
+        assert run().loaded()[0] == np.load(file).sum()
+    finally:
+        os.kill(maker, signal.SIGKILL)
+        os.waitpid(maker, 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("_", range(3))
+def test_of_many_runs_that_start_together_one_makes_the_copy(run, _):
+    runs = [run() for _ in range(10)]
+    assert len({one.loaded() for one in runs}) == 1
 
 
 @pytest.mark.parametrize("how", ["--map", "ONECOPY_MAP"])
