@@ -83,7 +83,7 @@ def test_rows_are_arrays_of_these_rows(url, objects):
     ("names", "error", "words"),
     [
         (["layer.3", "absent"], KeyError, "absent"),
-        ("layer.3", TypeError, "a list of names"),
+        ("layer.3", TypeError, "names must be a list"),
         (["layer.3", "layer.3"], ValueError, "twice"),
         ([("layer.3", slice(0, 10, 2))], ValueError, "step 1"),
         ([("layer.3", 3)], TypeError, "a slice"),
