@@ -206,10 +206,12 @@ def false_server(answer: Callable[[socket.socket, int], None]) -> Iterator[list[
                 with connection, contextlib.suppress(OSError):
                     message, file = protocol.receive(connection)
                     asked.append(message)
-                    answer(connection, file)
-                    for descriptor in (*_memories, *([file] if file >= 0 else [])):
-                        os.close(descriptor)
-                    _memories.clear()
+                    try:
+                        answer(connection, file)
+                    finally:
+                        for descriptor in (*_memories, *([file] if file >= 0 else [])):
+                            os.close(descriptor)
+                        _memories.clear()
 
     thread = threading.Thread(target=serve)
     thread.start()
