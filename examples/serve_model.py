@@ -127,7 +127,7 @@ def main(model: str, request: str, workers: int = WORKERS) -> None:
     """Serve the model both ways and print what they cost."""
     with oc.onnxruntime.session(model, "prepacked", wait=True) as prepacked:  # as when an image is built
         print(prepacked.onecopy)
-    print(f"\n{workers} workers      ready   memory  of it private   a request")
+    print(f"\n{workers} workers      ready   memory        private per request")
     for mode in ("read", "prepacked"):
         seconds, pss, private, latency = served(model, mode, request, workers)
         print(f"{mode:10} {seconds:7.2f} s {pss / 1e6:5.0f} MB {private / 1e6:11.0f} MB {latency:8.1f} ms")
