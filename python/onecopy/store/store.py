@@ -38,7 +38,7 @@ from onecopy import _core
 from onecopy.base.arguments import byte_count, path_text
 from onecopy.base.text import size
 from onecopy.errors import NotEnoughMemory
-from onecopy.store import servers, views
+from onecopy.store import views
 from onecopy.store.fork import call_in_child
 
 if TYPE_CHECKING:
@@ -528,6 +528,8 @@ class Store:
             dry_run=dry_run,
         )
         if not dry_run:
+            from onecopy.store import servers  # programs that never prune do without it
+
             views.sweep(self.folder)
             servers.sweep(self.folder)
         return PruneReport(
