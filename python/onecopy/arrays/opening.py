@@ -6,8 +6,6 @@ of `several_files` open the files that it names.
 
 from __future__ import annotations
 
-import os
-import stat
 from typing import TYPE_CHECKING, Literal
 
 from onecopy import arrays, files, store
@@ -195,10 +193,10 @@ _ADVICE = {
 
 def _open_local(path: str, handle: FileHandle | None, how: OpenMode) -> ArrayFile:
     """Open a local file and the files that it names; if `path` is a folder, open the model in it."""
-    if handle is None and stat.S_ISDIR(os.stat(path).st_mode):  # noqa: PTH116 - loads pathlib
-        path = in_folder(path)
     try:
         file = OneFile(path, how, handle, accept_index=True)
+    except IsADirectoryError:
+        return _open_local(in_folder(path), None, how)
     except FormatError as error:
         if (advice := _ADVICE.get(error.found or "")) is None:
             raise
