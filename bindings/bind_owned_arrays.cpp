@@ -142,7 +142,7 @@ nb::object owned_array(int fd, std::uint64_t offset, const std::vector<Py_ssize_
   if (array == nullptr) throw nb::python_error();
   nb::object result = nb::steal(array);
   if (PyArray_DATA(reinterpret_cast<PyArrayObject*>(array)) != mapped)  // NOLINT: CPython's own inheritance
-    throw nb::value_error("numpy has not used the mapped memory");
+    throw nb::value_error("NumPy did not use the mapped memory");
   return result;
 }
 

@@ -160,7 +160,7 @@ class RecordBuilder {
   void expect(State wanted) const {
     if (state_ == wanted) return;
     if (state_ == State::broken)
-      throw nb::value_error("an earlier row was refused after part of it had been added: create a new builder");
+      throw nb::value_error("an earlier row failed after part of it had been added: create a new builder");
     if (state_ == State::finished) throw nb::value_error("cannot add rows after the rows were saved");
     throw nb::value_error("another call is using the builder");
   }

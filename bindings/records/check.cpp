@@ -91,7 +91,7 @@ void Checker::check_dict(PyObject* dict, const Path& path) {
     check(here.key, here);
     here.step = Path::Step::key;
     check(value, here);
-    if (PyDict_GET_SIZE(dict) != size) refuse(path, "a dict that was changed while it was read");
+    if (PyDict_GET_SIZE(dict) != size) refuse(path, "a dict that was changed while it was being read");
   }
 }
 

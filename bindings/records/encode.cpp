@@ -27,7 +27,7 @@ std::optional<std::string_view> utf8_of_key(PyObject* key) {
 
 // Can only happen by code that a registry or a finalizer runs.
 [[noreturn]] void raise_changed() {
-  PyErr_SetString(PyExc_RuntimeError, "a row was changed while it was read");
+  PyErr_SetString(PyExc_RuntimeError, "a row was changed while it was being read");
   throw nb::python_error();
 }
 

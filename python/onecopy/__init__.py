@@ -3,13 +3,12 @@
     import onecopy as oc
 
     model = oc.open("model.safetensors")     # maps the file, and reads only its header
-    weights = model["encoder.weight"]        # a read-only numpy view of the page cache
+    weights = model["encoder.weight"]        # a read-only NumPy view of the page cache
     print(model.warm())                      # reads the rest at the speed of the device, and reports how
 
-Importing this package loads no other module. Each name is loaded on first use, numpy with the first array, and a
-framework only when its subpackage is used. Import other names from their modules: `onecopy.run.holder.Holder`,
-`onecopy.data.shuffle.Shuffle`, `onecopy.arrays.scratch.alloc`,
-`onecopy.memory.container`.
+Importing this package loads no other module. Each name is loaded on first use, NumPy with the first array, and a
+framework only when its subpackage is used. Other names must be imported from their modules:
+`onecopy.run.holder.Holder`, `onecopy.data.shuffle.Shuffle`, `onecopy.arrays.scratch.alloc`, `onecopy.memory.container`.
 """
 
 from importlib import import_module

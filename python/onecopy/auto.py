@@ -1,27 +1,27 @@
-"""Share the data that frameworks load from big files between all processes of unmodified programs.
+"""Share the data that frameworks load from big files among all processes of unmodified programs.
 
-    onecopy run -- gunicorn --workers 8 app:app     # a program with all its processes, without edits
-    import onecopy.auto                             # or one line at the start of a program
+    onecopy run -- gunicorn --workers 8 app:app     # all processes of an unmodified program import onecopy.auto
+    # or one line at the start of a program
 
-These calls then share the loaded data with all processes of the machine, and return the same types as before:
+These calls then share the loaded data with all processes on the machine, and return the same types as before:
 
-* ``torch.nn.Module.load_state_dict``: parameters and buffers keep their identity, and use a snapshot of the file that
-  the given tensors come from, such as those of ``safetensors.torch.load_file``.
-* ``torch.load`` for files of ``torch.save``.
+* ``torch.nn.Module.load_state_dict``: parameters and buffers keep their identity, and use a snapshot of the file from
+  which the given tensors were loaded, for example with ``safetensors.torch.load_file``.
+* ``torch.load`` for files written by ``torch.save``.
 * ``numpy.load`` and ``numpy.fromfile``; arrays in ``.npz`` files that are aligned and not compressed.
 * ``safetensors.numpy.load_file``.
 * ``joblib.load`` for uncompressed files.
-* ``from_pretrained`` of transformers, with the dtype of the file or a cast, which is computed once per machine.
+* ``from_pretrained`` in transformers, with the dtype of the file or a cast, which is computed once per machine.
 * ``onnxruntime.InferenceSession`` for models with at least 16 MiB of weights, which are prepacked once per machine.
 
 Loaded data is copy-on-write memory of a snapshot (`onecopy.store.snapshots`): code may write to it, written pages
-become private to the process, and no file changes. Later writes to the file do not change loaded data. If a call cannot
-be shared exactly, the original function runs, and `calls` returns the reason: a cast, data that was changed after it
-was loaded, a file in memory (tmpfs). Files below 1 MiB are read as usual.
+become private to the process, and no file changes. Later writes to the file do not change loaded data. If a call's data
+cannot be shared exactly, the original function runs, and `calls` returns the reason, such as a cast, data that was
+changed after it was loaded, or a file in memory (tmpfs). Files smaller than 1 MiB are read as usual.
 
-**When not to use it.** If only one process loads each file, and only once: the snapshot costs a copy and saves nothing.
+**When not to use it.** If each file is loaded only once, by one process: the snapshot costs a copy and saves nothing.
 
-``ONECOPY_AUTO=0`` in the environment switches the module off.
+Setting ``ONECOPY_AUTO=0`` in the environment disables the module.
 """
 
 from onecopy.base import lazy

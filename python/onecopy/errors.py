@@ -1,7 +1,7 @@
-"""The exceptions of onecopy: all derive from `Error`, and from the matching built-in exception.
+"""The exceptions of onecopy. All derive from `Error`, and from the matching built-in exception.
 
-Failed system calls raise OSError or one of its built-in subclasses, such as FileNotFoundError; onecopy's own errors
-about a file or a value are these. `Error`, `FormatError`, `ChecksumError` and `DataLost` are also names of `onecopy`.
+Failed system calls raise OSError or one of its built-in subclasses, such as FileNotFoundError. Other errors about files
+and values are the exceptions below. `onecopy` also exports `Error`, `FormatError`, `ChecksumError` and `DataLost`.
 
 Examples
 --------
@@ -34,33 +34,33 @@ __all__ = [
 
 
 class Error(Exception):
-    """The base of all exceptions that onecopy defines."""
+    """The base class of all exceptions that onecopy defines."""
 
 
 class FormatError(Error, ValueError):
     """The contents of a file are invalid for its format, or a value cannot be stored in a format.
 
-    The message names the file, the array or the byte offset, the expected value and the value found. Programs use
-    ``kind``, ``path``, ``offset`` and ``found``.
+    The message states the file, the array or the byte offset, the expected value and the value found. For programs,
+    there are the attributes ``kind``, ``path``, ``offset`` and ``found``.
     """
 
     class Kind(Enum):
         """The kinds of format errors."""
 
         NOT_THIS_FORMAT = "not_this_format"
-        """The file has a different format or different contents than the call expects."""
+        """The file's format or contents are not what the call expects."""
         UNSUPPORTED = "unsupported"
-        """onecopy cannot read this version, encoding or type, or the format cannot store it."""
+        """onecopy does not support this version, encoding or type, or the format cannot store it."""
         TRUNCATED = "truncated"
         """The data is shorter than it declares."""
         OUT_OF_BOUNDS = "out_of_bounds"
-        """An offset, a size or an index refers to something that does not exist."""
+        """An offset, a size or an index is out of range."""
         MALFORMED = "malformed"
         """The bytes break a rule of the format, such as its grammar."""
         INCONSISTENT = "inconsistent"
         """Two parts contradict each other: a duplicate name, an overlap, a checksum."""
         TOO_COSTLY = "too_costly"
-        """A limit is exceeded. Limits keep a small file from consuming much memory or time."""
+        """A limit is exceeded. Limits prevent a small file from consuming much memory or time."""
 
     kind: Kind = Kind.MALFORMED
     """The kind of error."""
@@ -69,7 +69,7 @@ class FormatError(Error, ValueError):
     offset: int | None = None
     """Position of the error in the file, in bytes, or None if unknown."""
     found: str | None = None
-    """What the file is instead ("PNG image", "pickle", "SQLite database"), or None if unknown."""
+    """The actual format of the file ("PNG image", "pickle", "SQLite database"), or None if unknown."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ _E = TypeVar("_E", bound=FormatError)
 
 
 def retyped(error: FormatError, into: type[_E], message: str) -> _E:
-    """Return an error with a new type and message, and with the fields of `error`."""
+    """Return an error with a new type and message, and the attributes of `error`."""
     made = into(message)
     made.__dict__.update(error.__dict__)
     return made
@@ -106,22 +106,22 @@ class BadBlock(NamedTuple):
     length: int
     """Size of the block in bytes."""
     expected: int
-    """CRC-32C that is stored in the file."""
+    """CRC-32C stored in the file."""
     found: int
     """CRC-32C of the bytes that were read."""
     names: tuple[str, ...]
-    """Names of all arrays with bytes in the block; any of them may be damaged."""
+    """Names of all arrays that have bytes in the block. Any of them may be damaged."""
 
 
 class ChecksumError(FormatError):
     """The contents of a file do not match its stored checksums.
 
-    The message names the file and the first damaged block; ``blocks`` lists all damaged blocks.
+    The message states the file and the first damaged block; ``blocks`` lists all damaged blocks.
     """
 
     kind = FormatError.Kind.INCONSISTENT
     blocks: tuple[BadBlock, ...] = ()
-    """The damaged blocks; empty if the checksum of the header does not match."""
+    """The damaged blocks; empty if the header's checksum does not match."""
 
 
 class NoChecksum(FormatError):
@@ -133,8 +133,8 @@ class NoChecksum(FormatError):
 class NotEnoughMemory(Error, OSError, MemoryError):
     """An operation needs more memory than this process may use, so the kernel would end the process.
 
-    The message states how many bytes are needed and available, which control group or machine limits them, and what to
-    do instead. ``errno`` is ENOMEM; ``filename`` is the path, if there is one.
+    The message states how many bytes are needed and available, whether a control group or the machine limits them, and
+    what to do instead. ``errno`` is ENOMEM; ``filename`` is the path, if there is one.
 
     Examples
     --------
@@ -150,7 +150,7 @@ class NotEnoughMemory(Error, OSError, MemoryError):
 class DataLost(Error, OSError):
     """A mapped file lost bytes: another program truncated it, or the device failed.
 
-    ``filename`` is the path, ``errno`` is EIO. It replaces the SIGBUS that would end the process.
+    ``filename`` is the path, and ``errno`` is EIO. It is raised instead of the SIGBUS that would end the process.
     """
 
     offset: int | None = None
@@ -160,12 +160,12 @@ class DataLost(Error, OSError):
 class FileChanged(Error, OSError):
     """A file was replaced or modified after it was opened or pickled.
 
-    ``filename`` is the path, ``errno`` is ESTALE.
+    ``filename`` is the path, and ``errno`` is ESTALE.
     """
 
 
 class NotShareable(Error, TypeError):
-    """A value cannot be stored in a records file; the message begins with its place: ``[12].bbox[3]: ...``."""
+    """A value cannot be stored in a records file. The message begins with its location: ``[12].bbox[3]: ...``."""
 
 
 for _error in (ChecksumError, DataLost, Error, FormatError):

@@ -1,7 +1,7 @@
 """Python data in mapped files: lists, dicts and tables of Python values, with one copy per machine.
 
 `share` builds the data once and maps it in all processes; `save` and `open_records` write and read files; `Writer`
-writes row by row; `import_json`, `import_jsonl` and `import_parquet` convert files of other formats.
+writes row by row; `import_json`, `import_jsonl` and `import_parquet` convert files in other formats.
 `onecopy.data.rows` describes the operations of a List, `onecopy.data.types` the supported types of values.
 
 Each name is loaded on first use, so a worker that receives a List loads only the modules that read it.

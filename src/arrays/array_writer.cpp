@@ -35,7 +35,7 @@ void ArrayWriter::begin() {
 void ArrayWriter::write(Bytes bytes) {
   while (!bytes.empty()) {
     if (next_ == layout_.placements().size())
-      reject(FormatError::inconsistent, "more bytes were written than the arrays have");
+      reject(FormatError::inconsistent, "more bytes were written than the arrays contain");
     const auto part = bytes.first(std::min<std::uint64_t>(left_, bytes.size()));
     put(part);
     bytes = bytes.subspan(part.size());

@@ -44,7 +44,7 @@ const BlockChecksums& checksums_of(const ArrayFile& file) {
                         {});
   if (!index.checksums().present())
     throw NoChecksum(file.mapping()->path(),
-                     "cannot verify the file without checksums: another tool wrote it, or checksums were switched off");
+                     "cannot verify the file without checksums: another tool wrote it, or checksums were disabled");
   return index.checksums();
 }
 

@@ -244,7 +244,7 @@ void expect_identity(const Mapping& mapping, const FileIdentity& expected) {
   if (mapping.identity() == expected) return;
   const bool replaced = mapping.identity().device != expected.device || mapping.identity().inode != expected.inode;
   throw FileChanged("open", mapping.path(), ESTALE,
-                    replaced ? "the path refers to another file than before"
+                    replaced ? "the path now refers to a different file"
                              : "the file has been written or truncated since it was opened");
 }
 

@@ -104,7 +104,7 @@ class Binder {
   template <std::size_t N>
   Buffer buffer(const Node& node, std::string_view buffer, const std::array<DType, N>& allowed) const {
     const auto found = find_(buffer_name(path_, buffer));
-    if (!found) wrong(node, buffer, "is missing in the file");
+    if (!found) wrong(node, buffer, "is missing from the file");
     for (const DType dtype : allowed)
       if (found->dtype == dtype) return *found;
     wrong(node, buffer, "has the unexpected type " + std::string(to_string(found->dtype)));

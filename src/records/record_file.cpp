@@ -12,7 +12,7 @@ std::string_view schema_text(const Index& index) {
   if (index.kind() != Kind::records)
     reject(FormatError::not_this_format,
            index.kind() == Kind::foreign
-               ? "expected a file of records, found a file of another tool: onecopy.open opens its arrays"
+               ? "expected a file of records, found a file from another tool: open its arrays with onecopy.open"
                : "expected a file of records, found a file of kind '" + std::string(to_string(index.kind())) + "'");
   const auto found = index.metadata().find("onecopy");
   return found == index.metadata().end() ? std::string_view() : std::string_view(found->second);

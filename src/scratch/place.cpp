@@ -35,10 +35,10 @@ void reserve_in(const PlacedFile& file, std::uint64_t size) {
   const int error = reserve(file.fd.get(), size, file.in_memory ? reserved_at_once : size);
   if (error == 0) return;
   if (error == EOPNOTSUPP)
-    throw OsError(
-        making, folder, error,
-        "its file system cannot reserve space: choose another folder, or do not reserve space; then writing to a full "
-        "disk ends the process (SIGBUS)");
+    throw OsError(making, folder, error,
+                  "its file system cannot reserve space: choose another folder, or do not reserve space, in which case "
+                  "writing to a full "
+                  "disk ends the process (SIGBUS)");
   throw OsError(making, folder, error, error == ENOSPC || error == EDQUOT ? no_space(size, free) : std::string());
 }
 

@@ -101,7 +101,7 @@ struct ScratchFile::State {
 
   void expect_nothing_lost(const char* operation) const {
     if (const int error = lost; error != 0)
-      fail(operation, error, "an earlier write of the kernel to the disk failed, and bytes were lost");
+      fail(operation, error, "an earlier writeback by the kernel failed, and bytes were lost");
   }
 
   // The kernel reports a failed write-out once; it is recorded here.
@@ -319,7 +319,7 @@ void ScratchFile::publish(const std::filesystem::path& path, Bytes first, std::u
   if (here && here.value.device != there.value.device)
     target.fail("save", EXDEV, "the scratch file is in " + folder() + ", on another file system");
   if (!state_->file.linkable)
-    target.fail("save", EOPNOTSUPP, "the file system of " + folder() + " cannot give a name to a nameless file");
+    target.fail("save", EOPNOTSUPP, "the file system of " + folder() + " cannot give an unnamed file a name");
   target.sweep();
   (void)os::try_lock(descriptor());  // until the file has its name: what is not locked is swept
   if (const auto put = os::write_at(descriptor(), first, 0); !put) target.fail("write", put.error);

@@ -69,9 +69,9 @@ void make(const fs::path& folder, unsigned permissions) {
 
 void expect_ours(const File& file, const os::FileFacts& facts) {
   const auto refuse = [&](int code, std::string why) { fail(file, "use", code, std::move(why)); };
-  if (facts.kind == os::FileKind::link) refuse(ELOOP, "it is a symbolic link, not a file of the store");
-  if (facts.kind == os::FileKind::folder) refuse(EISDIR, "it is a folder, not a file of the store");
-  if (facts.kind != os::FileKind::regular) refuse(EEXIST, "it is a FIFO, socket or device, not a file of the store");
+  if (facts.kind == os::FileKind::link) refuse(ELOOP, "it is a symbolic link, not a file in the store");
+  if (facts.kind == os::FileKind::folder) refuse(EISDIR, "it is a folder, not a file in the store");
+  if (facts.kind != os::FileKind::regular) refuse(EEXIST, "it is a FIFO, socket or device, not a file in the store");
   if (const auto owner = file.folder.owner(); facts.owner != owner) refuse(EACCES, belongs_to_another(facts, owner));
 }
 

@@ -130,7 +130,7 @@ std::vector<Artefact> list(const Folder& folder) {
     } else if (name.starts_with(".onecopy-")) {
       all.push_back(unfinished({folder, name}));
     } else if (name != views_folder && name != holds_folder && name != servers_folder) {
-      all.push_back(entry({folder, name}, ArtefactState::foreign, "not a file of the store"));
+      all.push_back(entry({folder, name}, ArtefactState::foreign, "not a file in the store"));
     }
   }
   for (const auto& [digest, suffixes] : digests) add_key(all, files_of(folder, digest), suffixes);

@@ -35,7 +35,7 @@ StructSchema schema_in(const Index& index) {
   if (index.kind() != Kind::structure)
     reject(FormatError::not_this_format,
            index.kind() == Kind::foreign
-               ? "the file contains arrays of another tool instead of a structure that onecopy::save wrote"
+               ? "the file contains arrays from another tool instead of a structure that onecopy::save wrote"
                : "the file is of kind '" + std::string(to_string(index.kind())) +
                      "' instead of a structure that onecopy::save(path, value) wrote");
   const auto text = index.metadata().find("onecopy");

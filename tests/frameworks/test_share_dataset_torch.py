@@ -60,7 +60,7 @@ def test_tensors_that_are_more_than_data_stay(torch):
     )
     assert set(stays(dataset)) == {"parameter", "tracked", "sparse"}
     assert "share tensor.detach()" in stays(dataset)["parameter"]
-    assert "use its to_dense()" in stays(dataset)["sparse"]
+    assert "use the result of to_dense()" in stays(dataset)["sparse"]
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])

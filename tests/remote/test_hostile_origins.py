@@ -61,7 +61,7 @@ def test_a_model_cannot_name_data_outside_its_folder(tmp_path, location):
     tensor.external_data.add(key="location", value=location)
     model = onnx.helper.make_model(onnx.helper.make_graph([], "g", [], [], [tensor]))
     (tmp_path / "model.onnx").write_bytes(model.SerializeToString())
-    with pytest.raises(oc.FormatError, match="not a path inside the folder of the model"):
+    with pytest.raises(oc.FormatError, match="not a path inside the model's folder"):
         names_in(tmp_path / "model.onnx")
 
 

@@ -121,7 +121,7 @@ def test_a_server_that_sends_too_slowly_is_an_error(objects, store, monkeypatch)
     monkeypatch.setattr(transfer, "_TRIES", 2)
     url = objects.put("x", CONTENT)
     objects.faults.extend([Fault(cut=1000, stall=2 * PATIENCE)] * 100)
-    with pytest.raises(ConnectionError, match=r"the server sent less than 16384 bytes in 0\.1 s") as raised:
+    with pytest.raises(ConnectionError, match=r"the server sent fewer than 16384 bytes in 0\.1 s") as raised:
         fetch(url, store=store, connections=1)
     assert raised.value.filename == url
 

@@ -21,7 +21,7 @@ from onecopy_bench.record import Row
         (["open", "f", "-n", "1,2"], "'1,2' is not a valid integer range"),
         (["open", "f", "-n", "0"], "0 is not in the range x>=1"),
         (["open", "f", "--only", "nothing"], "unknown row 'nothing'; choose from copy, map"),
-        (["open", "f", "--resume"], "--resume needs --json OUT"),
+        (["open", "f", "--resume"], "--resume requires --json OUT"),
         (["start", "--json", "/no/such/folder/x"], "the folder of '/no/such/folder/x' does not exist"),
         (["start", "--place", "fast"], "'fast' is not one of 'disk', '128K', 'fuse'"),
         (["share", "--rival", "none"], "'none' is not one of"),
@@ -76,7 +76,7 @@ def test_a_file_that_is_no_record_is_told_by_its_name(tmp_path, capsys, text, wo
 def test_a_record_of_a_scenario_that_is_gone_is_refused_by_its_name(tmp_path, capsys):
     (tmp_path / "r.jsonl").write_text(text_of(made("gone", [taken("a", ("case",), total_ns=2e6)], [Row("a")])))
     assert command_line.run(["bench", "report", str(tmp_path / "r.jsonl")]) == 1
-    assert "is a record of 'gone', which this version does not know" in capsys.readouterr().err
+    assert "this version does not support records of 'gone'" in capsys.readouterr().err
 
 
 @pytest.mark.processes

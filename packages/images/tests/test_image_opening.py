@@ -276,7 +276,7 @@ def test_a_file_of_one_array_is_an_image(tmp_path):
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"level": "x", "levels": [], "axes": "", "codec": ""}', "\0"])
 def test_metadata_that_are_damaged_are_an_error(tmp_path, text):
     oc.save(tmp_path / "a.oc", {"data": noise((30, 20))}, {"image": text})
-    with pytest.raises(oc.FormatError, match="the image metadata are damaged"):
+    with pytest.raises(oc.FormatError, match="the image metadata is damaged"):
         oc.images.open(tmp_path / "a.oc")
 
 

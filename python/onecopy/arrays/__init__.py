@@ -1,4 +1,4 @@
-"""Files of named arrays, opened by mapping: one file, the shards of an index, or a model with external data."""
+"""Files of named arrays, opened by mapping: a single file, the shards in an index, or a model with external data."""
 
 from onecopy.base import lazy
 

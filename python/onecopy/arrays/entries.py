@@ -1,4 +1,4 @@
-"""Descriptions of arrays (`Entry`), their bytes (`Memory`) as numpy arrays, and the names of element types."""
+"""Descriptions of arrays (`Entry`), their bytes (`Memory`) as NumPy arrays, and the names of element types."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
 
 
 READ_SUFFIXES = (".npy", ".npz", ".pt", ".pth", ".gguf", ".onnx", ".ort", ".pte", ".ptd")
-"""Suffixes of the formats of other tools that `onecopy.open` reads."""
+"""Suffixes of other tools' formats that `onecopy.open` can read."""
 
 Part: TypeAlias = "str | tuple[str, slice]"
 """The name of an array, or a name and a slice of its rows: ("wte", slice(0, 1000))."""
 
 
 class Entry(NamedTuple):
-    """The description of one array in the header of a file."""
+    """The description of an array in a file's header."""
 
     name: str
     dtype: str
-    """Name of the element type in safetensors ("F32", "BF16", ...), or in the format of the file for other types."""
+    """Name of the element type in safetensors ("F32", "BF16", ...), or for other types, in the file's format."""
     shape: tuple[int, ...]
     offset: int
     """Position of the first byte, in bytes from the start of the file."""
@@ -34,7 +34,7 @@ class Entry(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """The bytes of one array with their type and layout, for integrations that do not use numpy."""
+    """The bytes of an array with their type and layout, for integrations that do not use NumPy."""
 
     view: memoryview
     """The bytes, without a copy."""
@@ -46,12 +46,12 @@ class Memory(NamedTuple):
 
 
 def name_of(part: Part) -> str:
-    """Return the name of the array that a part belongs to."""
+    """Return the name of the array to which a part belongs."""
     return part if isinstance(part, str) else part[0]
 
 
 def range_of(entry: Entry, part: Part) -> Range:
-    """Return the byte range of an array, or of rows of it, in its file."""
+    """Return the byte range that an array, or some of its rows, occupies in the file."""
     name, rows = (part, slice(None)) if isinstance(part, str) else part
     if not entry.shape or entry.nbytes == 0:
         return entry.offset, entry.nbytes
@@ -59,7 +59,7 @@ def range_of(entry: Entry, part: Part) -> Range:
         raise TypeError(f"{name!r}: rows must be a slice, not {rows!r}")
     start, stop, step = rows.indices(entry.shape[0])
     if step != 1:
-        raise ValueError(f"{name!r}: rows must be a slice of step 1, not {step}")
+        raise ValueError(f"{name!r}: rows must be a slice with step 1, not step {step}")
     if stop <= start:
         return entry.offset, 0
     # Rows of packed elements need not start on a byte boundary: round outwards.
@@ -69,7 +69,7 @@ def range_of(entry: Entry, part: Part) -> Range:
 
 
 def array_of(memory: Memory) -> NDArray[Any]:
-    """Return the bytes of an array as a numpy array without a copy. Raise ValueError if numpy cannot hold the shape."""
+    """Return an array's bytes as a NumPy array without a copy. Raise ValueError if NumPy does not support the shape."""
     import numpy as np
 
     view, dtype_name, shape, strides = memory
@@ -102,9 +102,9 @@ TYPES: dict[str, tuple[str | None, str | None, tuple[int, int]]] = {
     "I64": ("<i8", None, (0, 64)),
     "U64": ("<u8", None, (1, 64)),
 }
-"""For each safetensors type, its little-endian numpy dtype or name in ml_dtypes, and its DLPack code and bits."""
+"""For each safetensors type: its little-endian NumPy dtype, or its name in ml_dtypes, and its DLPack code and bits."""
 PACKED = {"F4": 4, "F6_E2M3": 6, "F6_E3M2": 6}
-"""Bits per element of types that are smaller than a byte; their arrays are returned as raw bytes."""
+"""Bits per element for types that are smaller than a byte. Arrays of these types are returned as raw bytes."""
 
 _NUMPY_ORDERS = tuple("<>|=")  # a type string of numpy begins with a byte order
 
@@ -113,13 +113,13 @@ BY_DLPACK = {dlpack: name for name, (_, _, dlpack) in TYPES.items()}
 
 
 def is_raw(name: str) -> bool:
-    """Return whether arrays of a type are returned as raw bytes: packed types, and types of a single file format."""
+    """Return whether arrays of a type are returned as raw bytes: packed types, and types that only one format has."""
     return name not in TYPES and name[:1] not in _NUMPY_ORDERS
 
 
 @functools.cache
 def to_numpy(name: str) -> np.dtype[Any]:
-    """Return the numpy dtype of a type: that of ml_dtypes if numpy lacks it, or uint8 with metadata for raw types."""
+    """Return a type's dtype: from NumPy, from ml_dtypes if NumPy lacks it, or uint8 with metadata for raw types."""
     import numpy as np
 
     if name[:1] in _NUMPY_ORDERS:
@@ -136,7 +136,7 @@ def to_numpy(name: str) -> np.dtype[Any]:
 
 
 def of_numpy(dtype: np.dtype[Any]) -> str | None:
-    """Return the safetensors name of a numpy dtype of any byte order, or None if safetensors lacks the type."""
+    """Return the safetensors name of a NumPy dtype of any byte order, or None if safetensors lacks the type."""
     marked: Any = dtype.metadata
     if marked and "onecopy" in marked:
         return str(marked["onecopy"])
@@ -144,7 +144,7 @@ def of_numpy(dtype: np.dtype[Any]) -> str | None:
 
 
 def in_safetensors(name: str) -> bool:
-    """Return whether `save` can write elements of a type, by its name in a file of any format."""
+    """Return whether `save` can write elements of a type, given its name in a file of any format."""
     return not is_raw(name) and of_numpy(to_numpy(name)) is not None
 
 

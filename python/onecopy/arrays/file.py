@@ -1,4 +1,4 @@
-"""`ArrayFile`, the class of the objects that `onecopy.open` returns, and its subclass `OneFile` for a single file."""
+"""`ArrayFile`, the class of objects that `onecopy.open` returns, and its subclass `OneFile` for a single file."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ if TYPE_CHECKING:
 
 
 class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
-    """A read-only mapping from names to arrays, which are views of one or several mapped files.
+    """A read-only mapping from names to arrays that are views of one or more mapped files.
 
-    `onecopy.open` creates it for one file, for the shards that an index names, or for a model and its external data;
-    `files` lists them. Getting an array by name takes about a microsecond and reads no data. A pickle contains the path
-    and the identity of each file, so any other process maps the same pages; unpickling raises `FileChanged` if a file
-    has been modified or replaced.
+    `onecopy.open` creates it for a single file, for the shards that an index names, or for a model and its external
+    data; `files` lists the files. Getting an array by name takes about a microsecond and reads no data. A pickle
+    contains the path and the identity of each file, so any other process maps the same pages; unpickling raises
+    `FileChanged` if a file has been modified or replaced.
 
-    Arrays are read-only views that keep the memory mapped after `close`. Element types that numpy lacks (BF16, F8) are
-    dtypes of `ml_dtypes`. Elements smaller than a byte (F4, F6) are returned as uint8 bytes, with the name of the type
-    in ``dtype.metadata["onecopy"]``.
+    Arrays are read-only views that keep the memory mapped after `close`. Element types that NumPy lacks (BF16, F8) are
+    dtypes of `ml_dtypes`. Elements smaller than a byte (F4, F6) are returned as uint8 bytes, with the type's name in
+    ``dtype.metadata["onecopy"]``.
     """
 
     mode: ArraysMode
-    """The mode in which the files were opened: "map", "copy" or "snapshot"."""
+    """The mode in which the files were actually opened: "map", "copy" or "snapshot"."""
     mode_reason: str
-    """Why `mode` was used: "as requested", or a sentence for ``mode="auto"``, followed by the result of ``align``."""
+    """Why `mode` was used: "as requested", or for ``mode="auto"`` a sentence, followed by the result of ``align``."""
     container: str
     """The format: "safetensors", "onnx", ..., or "safetensors set" for shards."""
     kind: str
@@ -59,7 +59,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
 
     @abc.abstractmethod
     def _names(self) -> Collection[str]:
-        """Return the names of the arrays in order."""
+        """Return the array names in order."""
 
     @abc.abstractmethod
     def _found(self, name: str) -> Entry | None:
@@ -92,23 +92,23 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """Name, dtype, shape, offset in its file (see `path_of`) and size in bytes of each array; reads no data."""
+        """The name, dtype, shape, offset in the file (see `path_of`) and size in bytes of each array. Reads no data."""
         return tuple(map(self.entry, self))
 
     def entry(self, name: str) -> Entry:
-        """Return the entry of one array. Raise KeyError if there is no array of that name."""
+        """Return an array's entry. Raise KeyError if there is no array with that name."""
         found = self._found(name) if is_text(name) else None
         if found is None:
             raise _no_array(name, self)
         return found
 
     def path_of(self, name: str) -> str:
-        """Return the path of the file that contains an array. Raise KeyError if there is no array of that name."""
+        """Return the path of the file that contains an array. Raise KeyError if there is no array with that name."""
         self.entry(name)
         return self._file_of(name).path
 
     def memory_of(self, name: str) -> Memory:
-        """Return the bytes of one array with type and shape. Raise KeyError if there is no array of that name."""
+        """Return an array's bytes with their type and shape. Raise KeyError if there is no array with that name."""
         found = self._memory(name) if is_text(name) else None
         if found is None:
             raise _no_array(name, self)
@@ -116,20 +116,20 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
 
     @property
     def nbytes(self) -> int:
-        """Total size of all arrays in bytes."""
+        """The total size of all arrays in bytes."""
         return sum(entry.nbytes for entry in self.entries)
 
     # --- the files ------------------------------------------------------------------------------------------------
 
     @property
     def files(self) -> Sequence[Member]:
-        """The open files that contain the arrays: this file, or each shard, or the model and its external data."""
+        """The open files that contain the arrays: this file, each shard, or the model and its external data."""
         return self._files
 
     def portions(self, names: Iterable[Part] | None = None, *, verify: bool = False) -> list[Portion]:
-        """Return the mappings of all or some arrays with their ranges, as targets of `onecopy.files.page_cache`.
+        """Return the mappings of all or some arrays with their ranges, as targets for `onecopy.files.page_cache`.
 
-        With `verify`, ranges are whole blocks, and inspectors compare their checksums. Raise NoChecksum if there are
+        With `verify`, ranges are whole blocks, and inspectors compare their checksums. Raise NoChecksum if the file has
         none.
         """
         if isinstance(names, str):
@@ -141,13 +141,13 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
 
     @property
     def metadata(self) -> dict[str, str]:
-        """Metadata of the file, index or model, without the entry of onecopy; values other than text appear as JSON."""
+        """Metadata of the file, index or model, without onecopy's entry. Values other than strings appear as JSON."""
         return dict(self._metadata)
 
     # --- parts of arrays ------------------------------------------------------------------------------------------
 
     def slice(self, name: str, *index: builtins.slice | int) -> NDArray[Any]:
-        """Return part of an array as a view, without a copy; pages outside the part are not read.
+        """Return part of an array as a view, without a copy. Pages outside of the part are not read.
 
         Examples
         --------
@@ -161,7 +161,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
         return part
 
     def shard(self, name: str, rank: int, world_size: int, *, axis: int = 0) -> NDArray[Any]:
-        """Return the part of an array that belongs to one rank of a tensor-parallel group, as a view without a copy.
+        """Return the part of an array that belongs to one rank in a tensor-parallel group, as a view without a copy.
 
         Parameters
         ----------
@@ -170,12 +170,12 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
         rank, world_size
             Index of the part, and number of parts: 0 <= rank < world_size.
         axis
-            The axis to split. A part of axis 0 is contiguous, so other pages are not read.
+            The axis to split. Parts along axis 0 are contiguous, so other pages are not read.
 
         Raises
         ------
         KeyError
-            There is no array of that name.
+            There is no array with that name.
         ValueError
             The extent is not divisible, `rank` is out of range, or the elements are packed.
 
@@ -227,24 +227,24 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
     def warm(
         self, names: Iterable[Part] | None = None, *, verify: bool = False, **options: Any
     ) -> WarmReport | WarmJob:
-        """Read arrays into the page cache at the speed of the device; the other options are those of `onecopy.warm`.
+        """Read arrays into the page cache at the speed of the device. For the other options, see `onecopy.warm`.
 
         Parameters
         ----------
         names
             Names of arrays, or (name, slice of rows); None: all arrays of all files.
         verify
-            Whether to compare the bytes with their checksums in the same pass, including bytes that were already in
-            memory, in whole blocks of 2 MiB. ``verified`` in the report is the number of compared bytes.
+            Whether to compare the bytes with their checksums in the same pass, in whole blocks of 2 MiB, including
+            bytes that were already in memory. ``verified`` in the report is the number of bytes compared.
 
         Raises
         ------
         KeyError
-            There is no array of one of the names.
+            There is no array with one of the names.
         DataLost
             The file was truncated, or the device failed.
         ChecksumError, NoChecksum
-            With ``verify=True``, as for the method `verify`.
+            With ``verify=True``, as in `verify`.
 
         Examples
         --------
@@ -265,11 +265,11 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
         threads: int | None = None,
         progress: Callable[[int, int], object] | None = None,
     ) -> VerifyReport:
-        """Compare the bytes with the checksums that `save` stored: CRC-32C of every 2 MiB, and of the header.
+        """Compare the bytes with the CRC-32C checksums that `save` stored for every 2 MiB and for the header.
 
-        A mapped file is read with pread, so if another program truncates it, an error is raised and the process
-        continues. With ``mode="copy"`` the copy itself is checked. Checksums detect accidental damage (disks, memory,
-        transfers, programs that edit in place), but not attacks: a program that can write the file can replace them.
+        A mapped file is read with pread, so if another program truncates it, the process gets an error instead of
+        SIGBUS. With ``mode="copy"``, the copy itself is checked. Checksums detect accidental damage (by disks, memory,
+        transfers or editing in place), but not attacks: a program that can write to the file can replace them.
 
         Parameters
         ----------
@@ -279,13 +279,13 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
         threads
             Number of threads that read; None: 8.
         progress
-            Called about 20 times per second with (bytes done, bytes in total). If it raises an exception, the work
+            Called about 20 times per second with (bytes done, bytes in total). If it raises an exception, verification
             stops and the exception is passed on.
 
         Raises
         ------
         ChecksumError
-            Bytes do not match; the message names the block, its range and its arrays; ``blocks`` lists all of them.
+            Some bytes do not match. The message describes the first damaged block; ``blocks`` lists all of them.
         NoChecksum
             The file has no checksums.
         DataLost
@@ -317,22 +317,22 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
         order: Literal["file", "names"] = "file",
         window: int | str = "512 MiB",
     ) -> Iterator[StreamedPart]:
-        """Yield the arrays of a file that is larger than memory, reading ahead and releasing each array after use.
+        """Yield the arrays in a file that is larger than memory, reading ahead and releasing each array after use.
 
-        The page cache contains about `window` bytes of the file, so other files stay cached. Parts of the file that
-        were cached before stay cached, too.
+        At any time, the page cache contains about `window` bytes of the file, so other files stay cached. Parts of the
+        file that were already cached stay cached, too.
 
         Parameters
         ----------
         names
             Names of arrays, or (name, slice of rows); None: all arrays.
         order
-            "file": the order in the file, which a disk reads fastest; "names": the order of `names`.
+            "file": the order in the file, which is the fastest to read from disk; "names": the order of `names`.
         window
             Maximum bytes of the file in memory, as a number or text: at least 8 MiB, and limited to a quarter of the
-            available memory. A quarter of the window is in use while the rest is being read. Larger arrays are split
-            into parts of whole rows. Larger rows, arrays of packed elements, and arrays that are not in C order are not
-            split.
+            available memory. A quarter of the window is in use while the rest is being read. Arrays larger than that
+            quarter are split into parts of whole rows. Larger rows, arrays of packed elements, and arrays that are not
+            in C order are not split.
 
         Yields
         ------
@@ -343,7 +343,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
         Raises
         ------
         KeyError
-            There is no array of one of the names.
+            There is no array with one of the names.
         ValueError
             The window is smaller than 8 MiB, `order` is unknown, or rows have a step.
         DataLost
@@ -369,7 +369,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
         return files.residency(self.portions(names))
 
     def pin(self, names: Iterable[Part] | None = None) -> PinReport:
-        """Lock arrays into memory; see `onecopy.files.pin`."""
+        """Lock arrays in memory; see `onecopy.files.pin`."""
         return files.pin(self.portions(names))
 
     def unpin(self, names: Iterable[Part] | None = None) -> None:
@@ -392,9 +392,9 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
 
 
 def key_of(file: ArrayFile, version: str) -> str:
-    """Return a key for a `Store` that changes when any of the files changes, like `onecopy.file_key` for one file.
+    """Return a key for a `Store` that changes if any of the files changes, like `onecopy.file_key` for a single file.
 
-    Raises FileChanged if a file was modified or replaced since it was opened.
+    Raise FileChanged if a file was modified or replaced since it was opened.
     """
     paths = dict.fromkeys(map(file.path_of, file))
     others = [store.file_key(path) for path in paths if path != file.path]
@@ -421,14 +421,14 @@ def _no_array(name: object, file: ArrayFile) -> KeyError:
 
 
 _LARGE = 16 << 20
-"""Smaller files are not compared with the available memory."""
+"""Files smaller than this are not compared with the available memory."""
 
 
 class OneFile(ArrayFile):
     """The arrays of one mapped file.
 
-    `handle` is the open file, if there is one. With `accept_index`, the JSON index of a sharded model opens as a file
-    without arrays; its container is "shard index".
+    `handle` is the open file, if any. With `accept_index`, the JSON index of a sharded model is opened as a file
+    without arrays, whose container is "shard index".
     """
 
     def __init__(
@@ -468,7 +468,7 @@ class OneFile(ArrayFile):
             self.warm(mechanism="advise")
 
     def _note_write_limit(self, nbytes: int) -> None:
-        """Add to `mode_reason` how much of a large file can be written, unless all of it can."""
+        """If only a part of a large file can be written to, add the number of bytes to `mode_reason`."""
         left = _core.available_memory() if nbytes >= _LARGE else None
         if left is not None and left[0] < nbytes:
             self.mode_reason += (
@@ -490,7 +490,7 @@ class OneFile(ArrayFile):
         return self
 
     def close(self) -> None:
-        """Release the memory, which is unmapped when the last view is gone; further calls do nothing."""
+        """Close the file. Its memory is unmapped when the last view is gone. Further calls do nothing."""
         self._core.close()
 
     def _mappings(self) -> tuple[_core.Mapping]:
@@ -514,7 +514,7 @@ class OneFile(ArrayFile):
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        """Name, dtype, shape, offset and size in bytes of each array, in the order of the header; reads no data."""
+        """The name, dtype, shape, offset and size in bytes of each array, in header order. Reads no data."""
         return tuple(Entry(*row) for row in self._core.entries())
 
     def _portions(self, parts: list[Part] | None, verify: bool) -> list[Portion]:
@@ -530,17 +530,17 @@ class OneFile(ArrayFile):
 
     @functools.cached_property
     def core(self) -> _core.Mapping:
-        """The mapping of the compiled module, for `onecopy.files.page_cache`."""
+        """The compiled module's mapping, for `onecopy.files.page_cache`."""
         return self._core.mapping
 
     @property
     def compiled(self) -> _core.ArrayFile:
-        """The file of the compiled module, for `onecopy.records`."""
+        """The compiled module's file, for `onecopy.records`."""
         return self._core
 
     @property
     def metadata(self) -> dict[str, str]:
-        """Metadata of the file, without the entry of onecopy."""
+        """The file's metadata, without onecopy's own entry."""
         return {key: value for key, value in self._core.metadata().items() if key != "onecopy"}
 
     def __reduce__(self) -> tuple[object, ...]:  # FileChanged if the file was modified or replaced since

@@ -1,4 +1,4 @@
-"""`OpenMode`: how a file is opened (mapped, from a snapshot, or copied), and how "auto" chooses."""
+"""`OpenMode`: how a file is opened (mapped, from a snapshot, or copied), and how "auto" chooses a mode."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ AS_REQUESTED = "as requested"
 
 
 class OpenMode(NamedTuple):
-    """How files are opened, and the identities that they must have after unpickling."""
+    """How to open files, and the identities that the files must have after unpickling."""
 
     mode: ArraysMode | Literal["auto"] = "map"
     private: bool = False
     threads: int | None = None
     reason: str = AS_REQUESTED
     expected: tuple[Identity, ...] = ()
-    """Identities of the index or model, then of the files with arrays, in order. If empty, any file is accepted."""
+    """Identities of the index or model, and of the files with arrays, in this order. If empty, any file is accepted."""
 
     def decided_for(self, path: str, others: Sequence[str] = ()) -> tuple[OpenMode, bool]:
-        """Replace "auto" according to the total size of all files; also return whether to request 2 MiB pages."""
+        """Replace "auto" with a mode for the total size of all files; also return whether to request 2 MiB pages."""
         if self.mode in ("map", "copy", "snapshot"):
             return self, False
         if self.mode != "auto":
@@ -40,7 +40,7 @@ class OpenMode(NamedTuple):
         return self._replace(mode="snapshot" if copied else "map", reason=reason), huge and not self.private
 
     def with_snapshot(self, path: str) -> tuple[OpenMode, _core.FileHandle | None]:
-        """Take a snapshot of a file if the mode is "snapshot"; if that fails, the mode becomes "copy"."""
+        """If the mode is "snapshot", take a snapshot of a file. If that fails, the mode becomes "copy"."""
         if self.mode != "snapshot":
             return self, None
         handle, place = store.handle_of(path)
@@ -49,4 +49,4 @@ class OpenMode(NamedTuple):
 
 
 How = OpenMode
-"""The name in pickles of earlier versions."""
+"""The name of this class in pickles from earlier versions."""

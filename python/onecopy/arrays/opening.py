@@ -1,7 +1,7 @@
-"""`open`: open a file of arrays of any supported format, together with the other files that it names.
+"""`open`: open a file of arrays in any supported format, together with the other files that it names.
 
-A path takes three steps: `resolve` finds the local file, `OneFile` detects its format and opens it, and the functions
-of `several_files` open the files that it names.
+Opening a path takes three steps: `resolve` finds the local file, `OneFile` detects its format and opens it, and the
+functions in `several_files` open the files that it names.
 """
 
 from __future__ import annotations
@@ -52,67 +52,67 @@ def open(  # noqa: A001 - as `onecopy.open`
     Parameters
     ----------
     path
-        Path of a file, or of the folder of a model: its ``model.safetensors``, index or ``model.onnx`` is opened, or
-        else the only file of these types. Or an `Artefact` of a `Store`, which is opened even if its path has been
-        removed or replaced. Or a URL (``s3://``, ``gs://``, ``az://``, ``https://``), which is fetched once per machine
-        into the default store, with all files that it names (`onecopy.remote.fetch`; needs ``pip install
-        'onecopy[remote]'``); a URL that ends with "/" is a folder. Or "hold:NAME": the newest generation of a file that
-        a process of this user holds in memory (``onecopy hold NAME=FILE``); `ArrayFile.changed` reports that there is a
-        newer one, or that the process has ended.
+        One of: the path of a file; the path of a model's folder, in which ``model.safetensors``, the index or
+        ``model.onnx`` is opened, or else the only file of these types; an `Artefact` from a `Store`, which is opened
+        even if its path has been removed or replaced; a URL (``s3://``, ``gs://``, ``az://``, ``https://``), which is
+        fetched once per machine into the default store, with all files that it names (`onecopy.remote.fetch`; needs
+        ``pip install 'onecopy[remote]'``), where a URL that ends with "/" is a folder; or "hold:NAME", the newest
+        generation of a file that a process of this user holds in memory (``onecopy hold NAME=FILE``). In the last case,
+        `ArrayFile.changed` reports whether there is a newer generation or the process has ended.
     mode
-        "map": arrays are pages of the page cache, which all processes share and the kernel reads on first access.
-        "snapshot": the current contents of the file, which later writes do not change, copied once per machine into the
-        default store, or under ``onecopy run`` into its memory. Processes that open the same contents share the copy. A
-        file that no user can write (read-only file system, flags immutable or verity) is mapped directly. If no
-        snapshot can be taken (tmpfs; no space; a file that is being written), the mode becomes "copy". "copy": the
-        whole file is read now, into private memory in huge pages, by several threads. "auto": "snapshot" for a file on
-        a network or user-space file system, where access to a mapping may fail or wait, if the file is at most a
-        quarter of the available memory; otherwise "map", with 2 MiB pages if the readahead of the device is at least as
-        large. `ArrayFile.mode_reason` gives the reason.
+        "map": arrays are pages of the page cache, which all processes share and which the kernel reads on first access.
+        "snapshot": the current contents of the file, unaffected by later writes, are copied once per machine into the
+        default store, or under ``onecopy run`` into memory. Processes that open the same contents share the copy. A
+        file that nobody can modify (on a read-only file system, or flagged immutable or verity) is mapped directly. If
+        no snapshot can be taken (on tmpfs, without enough space, or while the file is being written), the mode becomes
+        "copy". "copy": several threads read the whole file immediately, into private memory in huge pages. "auto":
+        "snapshot" for a file on a network or user-space file system, where access to a mapping may fail or block, if
+        the file takes at most a quarter of the available memory; otherwise "map", with 2 MiB pages if the device's
+        readahead is at least as large. `ArrayFile.mode_reason` gives the reason.
     warm
         Whether to read the whole file into memory before returning (see `ArrayFile.warm`).
     verify
-        Whether to compare the data with the checksums before returning (see `ArrayFile.verify`); together with `warm`
-        the data is read once.
+        Whether to compare the data with the checksums before returning (see `ArrayFile.verify`). If combined with
+        `warm`, the data is read only once.
     private
         Whether arrays are writable, on copy-on-write pages, for consumers that write in place. The file never changes;
-        each written page becomes private memory of this process. Linux does not limit it in advance: a write that
-        needs more than the available memory ends the process. `ArrayFile.mode_reason` has the numbers if the file is
-        larger than the available memory; before large writes, call `onecopy.files.page_cache.expect_memory`.
+        each written page becomes this process's private memory. Linux does not check this in advance: if a write needs
+        more memory than is available, the process is ended. If the file is larger than the available memory,
+        `ArrayFile.mode_reason` states the numbers; before large writes, call `onecopy.files.page_cache.expect_memory`.
     pinned
         Whether to read the whole file, as with `warm`, and register its pages with the NVIDIA driver as pinned host
-        memory. They stay in memory until they are unmapped, one copy for all processes, and the GPU copies from them
-        directly: ``torch.from_numpy(array).to("cuda", non_blocking=True)``. Uses the CUDA context of this thread, or
-        that of the first device: call ``torch.cuda.set_device`` first. The file must not be truncated while it is open:
-        the GPU would read the old bytes. Tested on ext4 and tmpfs; some drivers reportedly hang with a file on xfs, so
-        use ``mode="copy"`` there. A pickle does not contain this option. Cannot be combined with `private`, because
-        pinning would copy each page.
+        memory. They stay in memory until they are unmapped, with one copy for all processes, and the GPU copies from
+        them directly: ``torch.from_numpy(array).to("cuda", non_blocking=True)``. The CUDA context of this thread is
+        used, or else that of the first device, so call ``torch.cuda.set_device`` first. The file must not be truncated
+        while it is open, because the GPU would read the old bytes. Tested on ext4 and tmpfs; some drivers reportedly
+        hang with a file on xfs, so use ``mode="copy"`` there. A pickle does not contain this option. Cannot be combined
+        with `private`, because pinning would copy each page.
     threads
         Number of threads that read for ``mode="copy"``; None: 8.
     align
-        Alignment of every array in bytes, a power of two up to 2 MiB. If an array of the file is not aligned, an
-        aligned copy is opened instead. The first process of the machine makes the copy in the default store
-        (`onecopy.Store`), and other processes use it. It is made again when the file changes. `ArrayFile.mode_reason`
-        and `ArrayFile.path` show which file was opened. None: open the file as it is.
+        Alignment of every array in bytes, a power of two up to 2 MiB. If an array in the file is not aligned, an
+        aligned copy is opened instead. The first process on the machine to need the copy creates it in the default
+        store (`onecopy.Store`), and other processes use it. If the file changes, a new copy is made.
+        `ArrayFile.mode_reason` and `ArrayFile.path` show which file was opened. None: open the file as it is.
     names
-        Only these arrays: names, or (name, slice of rows) for an array that consists of these rows. From a URL of a
-        safetensors file or index, only their bytes are fetched; a later call adds missing ones. Cannot be combined with
-        `align`.
+        The only arrays to open: names, or (name, slice of rows) for an array that consists of these rows. From the URL
+        of a safetensors file or index, only the bytes of these arrays are fetched; later calls fetch others. Cannot be
+        combined with `align`.
     nodes
-        "torchrun" or "ray": fetch a URL together with the other nodes of the job, so that its server sends the file
+        "torchrun" or "ray": fetch a URL together with the job's other nodes, so that the server sends the file only
         once; see `onecopy.remote.fetch`. Cannot be combined with `names`. None: this node fetches alone.
 
     Raises
     ------
     KeyError
-        There is no array of one of `names`.
+        There is no array with one of the `names`.
     OSError
         FileNotFoundError, PermissionError, IsADirectoryError, ... with ``filename`` and ``errno``. With `pinned`:
         ENODEV if there is no GPU or no driver, EOPNOTSUPP if they cannot register read-only memory.
     FormatError
-        The file is invalid for its format (the message names the array or the byte offset), or has another format
-        (``found`` names it); a shard does not match the index or is outside its folder; with `align`, an array cannot
-        be copied.
+        The file is not valid (the message states the array or the byte offset) or has a different format (``found``
+        names it); a shard does not match the index or is outside of its folder; or, with `align`, an array cannot be
+        copied.
     ChecksumError, NoChecksum
         With `verify`: the data does not match the checksums, or the file has none.
     ValueError
@@ -167,7 +167,7 @@ def open_arrays(
     private: bool = False,
     threads: int | None = None,
 ) -> ArrayFile:
-    """Open a file like `open`, but also accept a file of records, whose buffers are returned as arrays.
+    """Open a file like `open`, but also accept a file of records, and return its buffers as arrays.
 
     Examples
     --------
@@ -188,7 +188,7 @@ _ADVICE = {
     "BigTIFF image": "open it with onecopy.images.open",
     "Parquet file": "import it with onecopy.records.import_parquet",
 }
-"""Advice for files of other formats, by `FormatError.found`."""
+"""Advice for files in other formats, by `FormatError.found`."""
 
 
 def _open_local(path: str, handle: FileHandle | None, how: OpenMode) -> ArrayFile:
@@ -238,9 +238,9 @@ def _open_some_arrays(
 # identifies all files that it was made from.
 
 _VERSION = "1"
-"""Version of the aligned copies; a change invalidates all existing ones."""
+"""Version of the aligned copies. Changing it invalidates all existing copies."""
 _MIN_ALIGN, _MAX_ALIGN = 64, 2 << 20
-"""Smallest and largest alignment of `save`, in bytes."""
+"""Smallest and largest alignment that `save` supports, in bytes."""
 
 
 def _open_aligned(path: str, handle: FileHandle | None, how: OpenMode, align: int) -> ArrayFile:
@@ -259,7 +259,7 @@ def _open_aligned(path: str, handle: FileHandle | None, how: OpenMode, align: in
 
 
 def _aligned_copy(file: ArrayFile, align: int) -> Artefact:
-    """Return the aligned copy in the default store; the first call makes it."""
+    """Return the aligned copy in the default store, which the first call creates."""
     failure = "cannot make an aligned copy"
     if file.kind not in ("foreign", "arrays"):
         raise FormatError(f"{failure} of a file of kind {file.kind!r}", Kind.UNSUPPORTED, path=file.path)

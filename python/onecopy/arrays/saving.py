@@ -1,4 +1,4 @@
-"""`save`, and the conversion of numpy arrays, DLPack tensors and buffers to contiguous little-endian bytes."""
+"""`save`, and the conversion of NumPy arrays, DLPack tensors and buffers to contiguous little-endian bytes."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 CHUNK = 16 << 20  # bytes that are copied at a time
 
 Spec = tuple[str, str, tuple[int, ...]]
-"""(name, element type in the file, shape)"""
+"""(name, element type in the file, shape)."""
 
 
 class VerifyReport(NamedTuple):
     """The result of a successful `ArrayFile.verify`; damaged bytes raise `onecopy.ChecksumError` instead."""
 
     bytes: int
-    """Number of bytes that were compared, in whole blocks."""
+    """Number of bytes compared, in whole blocks."""
     seconds: float
     """Duration in seconds."""
     gib_per_s: float
@@ -51,42 +51,42 @@ def save(
     """Write arrays to a safetensors file that is laid out for mapping.
 
     The file appears complete or not at all: `save` writes a temporary file in the same folder, flushes it to disk and
-    renames it. Processes that have the replaced file open keep its contents. The permissions follow the umask; a
-    symbolic link at `path` is followed. At most 16 MiB are copied at a time, whatever the size of the arrays.
+    renames it. Processes that have the replaced file open still see its old contents. The permissions follow the umask;
+    a symbolic link at `path` is followed. At most 16 MiB are copied at a time, whatever the size of the arrays.
 
     Parameters
     ----------
     path
         Path of the file; an existing file is replaced.
     arrays
-        A mapping from names to numpy arrays (also with dtypes of ml_dtypes), CPU tensors of any framework (DLPack), or
-        objects with the buffer protocol. Tensors of torch that a flag conjugates, negates or zeroes are written as the
-        resulting values. Each value is looked up twice: first for its type and shape, then for its data. If an
-        `ArrayFile` exceeds half of the available memory, `ArrayFile.stream` reads it, and its pages are evicted.
+        A mapping from names to NumPy arrays (also with dtypes of ml_dtypes), CPU tensors of any framework (DLPack), or
+        objects with the buffer protocol. If a flag conjugates, negates or zeroes a torch tensor, the resulting values
+        are written. Each value is looked up twice: first for its type and shape, then for its data. An `ArrayFile`
+        larger than half of the available memory is read with `ArrayFile.stream`, and its pages are evicted.
     metadata
         Text keys and values to store. "format" is set to "pt" if it is missing, because some readers require it.
     align
         Alignment of every array in bytes, a power of two from 64 to 2 MiB. Gaps are filled with arrays named "#0",
-        "#1", ... that onecopy hides and other readers show. None: no fillers; arrays whose size is a multiple of 64
-        bytes are aligned to 64 bytes, others to their item size.
+        "#1", ... that onecopy hides and other readers show. None: without fillers, arrays whose size is a multiple of
+        64 bytes are aligned to 64 bytes, others to their item size.
     checksum
-        Whether to store CRC-32C checksums of every 2 MiB and of the header.
+        Whether to store CRC-32C checksums for every 2 MiB and for the header.
     durable
-        Whether to wait until the file is on disk. False: all processes see the complete file immediately, but after a
-        power failure or a crash of the system within the next minute it may be empty or contain zeros, and the file
-        that it replaced is lost. Use False for data that can be rebuilt; most other tools do not wait either.
+        Whether to wait until the file is on disk. False: all processes see the complete file immediately, but if a
+        power failure or a system crash occurs within the next minute, the file may be empty or contain zeros, and the
+        file that it replaced is lost. Use False for data that can be rebuilt; most other tools do not wait either.
     progress
         Called after every 16 MiB, and after each array, with (bytes done, bytes in total). If it raises an exception,
-        `save` stops and passes it on, and the target does not change.
+        `save` stops and passes the exception on, and the target does not change.
 
     Raises
     ------
     OSError
-        The folder does not exist, permission is missing, or the disk is full, which is detected before anything is
-        written if the file system can reserve space.
+        The folder does not exist, permission is denied, or the disk is full. If the file system can reserve space, a
+        full disk is detected before anything is written.
     FormatError, TypeError, ValueError
         A name is reserved or duplicate, safetensors lacks the element type, a value is not one block of memory (sparse,
-        quantised, nested and meta tensors, masked arrays), or the path has the suffix of another format (".npy", ".pt",
+        quantised, nested and meta tensors, masked arrays), or the path has another format's suffix (".npy", ".pt",
         ".gguf").
 
     Examples
@@ -117,7 +117,7 @@ def save(
 
 
 def _in_order(arrays: Mapping[str, Any], specs: list[Spec], total: int) -> Iterator[tuple[str, Any]]:
-    """Yield the values to write. Arrays of an open file that is larger than memory are yielded in parts."""
+    """Yield the values to write. If they come from an open file that is larger than memory, yield arrays in parts."""
     if hasattr(arrays, "stream") and is_larger_than_memory(total):
         for name, _, part in arrays.stream([name for name, *_ in specs], order="names"):
             yield name, part
@@ -135,11 +135,11 @@ def not_savable(entries: Iterable[Entry]) -> dict[str, str]:
 
 
 _OTHER_SUFFIXES = (*READ_SUFFIXES, ".pkl", ".h5", ".hdf5", ".parquet", ".arrow", ".zarr")
-"""Suffixes of other formats, which `save` refuses."""
+"""Suffixes of other formats, which `save` does not accept."""
 
 
 def _check_target(path: str, arrays: object) -> None:
-    """Raise ValueError if `path` has the suffix of another format, TypeError if `arrays` is not a mapping."""
+    """Raise ValueError if `path` has another format's suffix, TypeError if `arrays` is not a mapping."""
     if path.lower().endswith(_OTHER_SUFFIXES):
         raise ValueError(f"{path}: wrong suffix: save writes safetensors files; use .safetensors or .oc")
     if not hasattr(arrays, "keys"):
@@ -149,7 +149,7 @@ def _check_target(path: str, arrays: object) -> None:
 
 
 def check_texts(names: list[str], metadata: Mapping[str, str] | None) -> None:
-    """Raise TypeError if a name, or a key or value of the metadata, is not text."""
+    """Raise TypeError if a name, or a metadata key or value, is not a string."""
     texts = [text for item in (metadata or {}).items() for text in item]
     for what, found in (("a name", names), ("metadata", texts)):
         for text in found:
@@ -158,7 +158,7 @@ def check_texts(names: list[str], metadata: Mapping[str, str] | None) -> None:
 
 
 def describe(name: str, value: Any) -> Spec:
-    """Return name, element type and shape of a value. Raise TypeError if safetensors cannot store it."""
+    """Return a value's name, element type and shape. Raise TypeError if safetensors cannot store the value."""
     if is_tensor(value):
         return _spec_of_tensor(name, value)
     dtype, array = _as_array(name, value)
@@ -179,7 +179,7 @@ def _spec_of_tensor(name: str, tensor: Any) -> Spec:
 
 
 def chunks(name: str, value: Any) -> Iterator[NDArray[np.uint8]]:
-    """Yield the little-endian bytes of a value in C order; contiguous values are not copied, lazy tensors are."""
+    """Yield a value's little-endian bytes in C order. Contiguous values are not copied; lazy tensors are."""
     if is_tensor(value):
         import torch
 
@@ -214,7 +214,7 @@ def _as_array(name: str, value: Any) -> tuple[str, NDArray[Any]]:
     import numpy as np
 
     if isinstance(value, np.ma.MaskedArray):
-        raise TypeError(f"{name!r}: cannot save a masked array: save its filled() and its mask")
+        raise TypeError(f"{name!r}: cannot save a masked array: save the result of filled() and the mask")
     if isinstance(value, np.ndarray | np.generic):
         return _of_numpy(name, np.asarray(value))
     if hasattr(value, "__dlpack__"):
@@ -254,7 +254,7 @@ def _of_dlpack(name: str, value: Any) -> tuple[str, NDArray[Any]]:
 
 
 def _why_not_in_place(value: Any) -> object:
-    """Return why the compiled module cannot import a DLPack tensor: its device, or an error raised by its framework."""
+    """Return why the compiled module cannot import a DLPack tensor: its device, or an error from its framework."""
     try:
         device, _ = value.__dlpack_device__()
         value.__dlpack__()

@@ -7,16 +7,16 @@
     image = canvas.seal()                   # read-only; other processes map it without a copy
     canvas.save("mosaic.safetensors")       # links the file to a name, without a copy
 
-The array is page cache: if memory is short, the kernel writes its pages to disk and evicts them without swap, unlike
-heap memory. The file has no name, so a killed process leaves nothing behind. `alloc` chooses between heap and scratch
-file by size.
+The array consists of page cache: if memory is short, the kernel writes its pages to disk and evicts them, which for
+heap memory would require swap. The file has no name, so a killed process leaves nothing behind. `alloc` chooses between
+the heap and a scratch file according to the size.
 
-**When not to use it.** For arrays of a few megabytes, and for random writes to an array much larger than memory, where
-each write waits for the disk. It saves no memory in containers whose only writable file system is tmpfs.
+**When not to use it.** For arrays of a few megabytes, and for random writes to an array much larger than memory,
+because each write waits for the disk. It saves no memory in containers whose only writable file system is tmpfs.
 
 **Two ways to write.** `Scratch.write` uses system calls: it respects ``max_resident``, and raises OSError if the disk
-fails; `Scratch.write_direct` leaves no pages in memory. `Scratch.array` is a numpy array on a mapping: it has no limit,
-and a failing disk ends the process (SIGBUS). A full disk does not, because the space is reserved.
+fails; `Scratch.write_direct` leaves no pages in memory. `Scratch.array` is a NumPy array on a mapping: its memory is
+not limited, and a failing disk ends the process (SIGBUS). A full disk does not, because space is reserved.
 
 **Threads.** Any number of threads may write to different regions.
 """
@@ -54,7 +54,7 @@ __all__ = ["HeapArray", "ReleaseReport", "Saved", "Scratch", "ScratchMemory", "S
 
 @dataclass(frozen=True)
 class ScratchMemory:
-    """Memory of a scratch array in bytes, in whole pages; a number that the kernel does not report is None.
+    """A scratch array's memory in bytes, in whole pages. Numbers that the kernel does not report are None.
 
     Examples
     --------
@@ -67,9 +67,9 @@ class ScratchMemory:
     dirty: int | None
     """Resident bytes that are not yet written back to disk."""
     clean: int | None
-    """Resident bytes that are on disk; the kernel evicts them when memory is short."""
+    """Resident bytes that are already on disk; the kernel evicts them when memory is short."""
     shared: int | None
-    """Resident bytes that another mapping maps too."""
+    """Resident bytes that another mapping also maps."""
     cap: int | None
     """``max_resident`` in bytes, or None without a cap."""
     over: int | None
@@ -83,7 +83,7 @@ class ScratchMemory:
 
 @dataclass(frozen=True)
 class Saved:
-    """Result of saving an array."""
+    """The result of saving an array."""
 
     path: str
     """Path of the saved file."""
@@ -98,7 +98,7 @@ def _in_words(nbytes: int | None) -> str:
 
 
 def kind_of(shape: int | Iterable[int], dtype: DTypeLike) -> tuple[tuple[int, ...], str, int]:
-    """Return the shape, element type and size in bytes of an array. Raise ValueError or TypeError if unsupported."""
+    """Return an array's shape, element type and size in bytes. Raise ValueError or TypeError if unsupported."""
     import numpy as np
 
     extents = tuple(map(operator.index, shape)) if hasattr(shape, "__iter__") else (operator.index(shape),)
@@ -114,15 +114,15 @@ def kind_of(shape: int | Iterable[int], dtype: DTypeLike) -> tuple[tuple[int, ..
 
 
 class ArrayProtocol(Closeable):
-    """Base class of objects with a numpy array on their memory."""
+    """Base class of objects that provide a NumPy array on their memory."""
 
     _core: _core.Mapping | _core.ScratchFile
 
     def __init__(self, shape: tuple[int, ...], name: str) -> None:
         self.shape = shape
-        """Extents of the axes."""
+        """The extents of the axes."""
         self.dtype: np.dtype[Any] = to_numpy(name)
-        """Element type."""
+        """The element type."""
         self.nbytes = prod(shape) * self.dtype.itemsize
         """Size of the array in bytes."""
         self._name = name
@@ -145,7 +145,7 @@ class ArrayProtocol(Closeable):
         return self._array
 
     def close(self) -> None:
-        """Release the memory, which is freed with the last view; further calls do nothing."""
+        """Release the memory, which is freed when the last view is gone. Further calls do nothing."""
         self._array = None
         self._core.close()
 
@@ -182,9 +182,9 @@ class ArrayProtocol(Closeable):
 class SealedArray(ArrayProtocol):
     """A read-only scratch array, returned by `Scratch.seal`.
 
-    Its pickle is a handle of about a hundred bytes. Unpickling it in another process of the same user maps the same
-    pages without a copy while any process has the array open, and raises FileNotFoundError afterwards. `onecopy.warm`,
-    `evict` and `residency` accept it.
+    Its pickle is a handle of about a hundred bytes. While any process has the array open, unpickling the handle in
+    another process of the same user maps the same pages without a copy. Afterwards, unpickling raises
+    FileNotFoundError. `onecopy.warm`, `evict` and `residency` accept it.
 
     Examples
     --------
@@ -207,12 +207,12 @@ class SealedArray(ArrayProtocol):
 
     @property
     def core(self) -> _core.Mapping:
-        """The mapping of the C++ core, for `onecopy.files.page_cache`."""
+        """The C++ core's mapping, for `onecopy.files.page_cache`."""
         return self._core
 
     @property
     def path(self) -> str:
-        """Path of the unnamed file in ``/proc``, valid while this process has it open."""
+        """Path of the unnamed file in ``/proc``, which is valid while this process has the file open."""
         return f"/proc/{os.getpid()}/fd/{self._core.fileno()}"
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -224,7 +224,7 @@ class SealedArray(ArrayProtocol):
 
 
 def _attach(path: str, identity: Identity, head: int, name: str, shape: tuple[int, ...]) -> SealedArray:
-    """Map the array that another process sealed."""
+    """Map an array that another process has sealed."""
     nbytes = prod(shape) * to_numpy(name).itemsize
     try:
         core = _core.open_mapping(path, offset=head, length=max(nbytes, 1), expected=identity)
@@ -238,11 +238,11 @@ def _attach(path: str, identity: Identity, head: int, name: str, shape: tuple[in
 
 
 _NEEDS_A_COPY = (errno.EXDEV, errno.EOPNOTSUPP, errno.EOVERFLOW)
-"""Errors of linking: another file system, no support for linking unnamed files, or a header that is too large."""
+"""Errors when linking: another file system, no support for linking unnamed files, or a header that is too large."""
 
 
 def as_bytes(values: NDArray[Any]) -> NDArray[Any]:
-    """Return the bytes of the values in C order, as a view if they are contiguous, otherwise as a copy."""
+    """Return the values' bytes in C order, as a view if they are contiguous, or otherwise as a copy."""
     import numpy as np
 
     return np.ascontiguousarray(values).reshape(-1).view(np.uint8)
@@ -258,10 +258,10 @@ def scratch(
     anywhere: bool = False,
     name: str = "scratch",
 ) -> Scratch:
-    """Make a writable array of zeros in an unnamed file; the array may be larger than memory.
+    """Create a writable array of zeros in an unnamed file. The array may be larger than memory.
 
-    The kernel frees the file when the last process that has it open ends or is killed. Written pages are dirty page
-    cache: the kernel writes them to disk and evicts them without swap.
+    The kernel frees the file when the last process that has it open ends, even if it is killed. Written pages are dirty
+    page cache: the kernel writes them to disk and evicts them without swap.
 
     Parameters
     ----------
@@ -274,22 +274,22 @@ def scratch(
         on a local disk, otherwise ``/var/tmp``.
     reserve
         True: reserve the disk space now. If the disk is full, OSError is raised here, and no later write fails for lack
-        of space. False: make a sparse file. If the disk is full when a new page of `Scratch.array` is touched, the
+        of space. False: create a sparse file. If the disk is full when a new page of `Scratch.array` is touched, the
         kernel **ends the process** (SIGBUS); `Scratch.write` raises OSError instead.
     max_resident
         Maximum bytes that `Scratch.write` leaves in memory, as a number or text such as "512 MiB", at least 1 MiB. The
         oldest pages are written to disk and evicted. Writes to `Scratch.array` are not limited: `Scratch.memory`
         reports the excess, which the next `Scratch.write` evicts. None: no limit.
     anywhere
-        Also allow tmpfs, where the file consumes memory, and network and user-space file systems.
+        Whether to also allow tmpfs, where the file consumes memory, and network and user-space file systems.
     name
         Name of the array in error messages.
 
     Raises
     ------
     OSError
-        ENOSPC or EDQUOT: the disk is full; the message states the needed and free bytes. EOPNOTSUPP: the file system is
-        in memory, on a network or in user space, or cannot reserve space. Otherwise the folder cannot be used.
+        ENOSPC or EDQUOT: the disk is full; the message states the required and the free bytes. EOPNOTSUPP: the file
+        system is in memory, on a network or in user space, or cannot reserve space. Others: the folder is unusable.
     TypeError, ValueError
         safetensors lacks the dtype, or the shape, `dir` or `max_resident` is invalid.
 
@@ -321,8 +321,8 @@ class Scratch(ArrayProtocol):
     """A writable array in an unnamed file, returned by `scratch`.
 
     Any number of threads may write to different regions. A forked child shares the array: both processes see each
-    other's writes, and each limits its own to `max_resident`. Fork while no thread is in a call. The array cannot be
-    pickled, but the result of `seal` can.
+    other's writes, and each limits its own to `max_resident`. Fork only while no thread is calling a method. The array
+    cannot be pickled, but the result of `seal` can.
     """
 
     def __init__(self, core: _core.ScratchFile, shape: tuple[int, ...], name: str) -> None:
@@ -333,14 +333,14 @@ class Scratch(ArrayProtocol):
     # --- writing and eviction -------------------------------------------------------------------------------------
 
     def write(self, index: Region, values: ArrayLike) -> None:
-        """Write values into a part of the array, and keep at most `max_resident` bytes of the array in memory.
+        """Write values to a part of the array, and keep at most `max_resident` bytes of the array in memory.
 
         Parameters
         ----------
         index
-            Integers and slices without steps on the leading axes; None or ``...`` is the whole array.
+            Integers and slices without steps, for the leading axes; None or ``...``: the whole array.
         values
-            Values with the shape of the part, or that numpy can broadcast to it. They are converted in blocks of 16
+            Values with the shape of the part, or that NumPy can broadcast to it. They are converted in blocks of 16
             MiB.
 
         Raises
@@ -350,7 +350,7 @@ class Scratch(ArrayProtocol):
         PermissionError
             The array is sealed.
         IndexError, ValueError, TypeError
-            The index is invalid, out of range or has a step, or the values do not fit its shape.
+            The index is invalid, is out of range or contains a step, or the values do not fit its shape.
 
         Examples
         --------
@@ -370,7 +370,7 @@ class Scratch(ArrayProtocol):
         self._write(first, 0, given, strides, run_axis(box.lengths, self.shape))
 
     def _write(self, offset: int, axis: int, values: NDArray[Any], strides: tuple[int, ...], run: int) -> None:
-        """Write `values`, which begin at axis `axis` and are contiguous from axis `run` on, in blocks of 16 MiB."""
+        """Write `values`, which start at axis `axis` and are contiguous from axis `run` on, in blocks of 16 MiB."""
         if values.size == 0:
             return
         size = values.size * self.dtype.itemsize
@@ -392,11 +392,11 @@ class Scratch(ArrayProtocol):
             self._core.write_rows(block, offset=offset, stride=strides[axis], count=rows)
 
     def write_direct(self, offset: int, values: NDArray[Any]) -> None:
-        """Write values to disk without leaving pages in memory, for large arrays that are written from start to end.
+        """Write values to disk without leaving pages in memory, for large arrays that are written sequentially.
 
         Whole pages bypass the page cache (``O_DIRECT``) if the file system supports it, and if the address of `values`
-        and `offset` are equal modulo 4096. Otherwise they are written through the page cache and evicted, which takes
-        two to three times the CPU time. Each call waits for the disk: write megabytes per call, in two threads.
+        and `offset` are equal modulo 4096. Otherwise, they are written through the page cache and evicted, which takes
+        two to three times the CPU time. Each call waits for the disk, so write megabytes per call, in two threads.
 
         Parameters
         ----------
@@ -425,10 +425,10 @@ class Scratch(ArrayProtocol):
         self._core.write_direct(non_negative("offset", offset), as_bytes(values))
 
     def release(self, region: Region = None) -> ReleaseReport:
-        """Write a part to disk and evict its pages, rounded outwards to whole pages.
+        """Write part of the array to disk and evict its pages, rounded outwards to whole pages.
 
         If a region has more than 16384 separate ranges, the bytes between them are included. If the kernel does not
-        evict some pages, the report states their bytes and the reason. `flush` raises write errors.
+        evict some pages, the report states how many bytes, and why. Write errors are raised by `flush`.
 
         Examples
         --------
@@ -444,15 +444,15 @@ class Scratch(ArrayProtocol):
         return self._core.release(ranges)
 
     def prefetch(self, region: Region = None) -> WarmReport:
-        """Read a part into memory, at most `max_resident` bytes; see `onecopy.warm`."""
+        """Read part of the array into memory, at most `max_resident` bytes; see `onecopy.warm`."""
         return self._core.prefetch(ranges_of(region, self.shape, self.dtype.itemsize))
 
     def flush(self) -> None:
-        """Write all dirty pages to disk. Raise OSError (EIO, ENOSPC) if this or an earlier write-back lost bytes."""
+        """Write all dirty pages to disk. Raise OSError (EIO, ENOSPC) if this or an earlier writeback lost bytes."""
         self._core.flush()
 
     def memory(self) -> ScratchMemory:
-        """Return the memory of the array; numbers that the kernel does not report are None."""
+        """Return the array's memory. Numbers that the kernel does not report are None."""
         found = self._core.memory()
         return ScratchMemory(found.resident, found.dirty, found.clean, found.shared, found.cap, found.over)
 
@@ -461,14 +461,14 @@ class Scratch(ArrayProtocol):
     def seal(self) -> SealedArray:
         """Make the array read-only, and return it as a `SealedArray` that other processes can map.
 
-        Afterwards `write` raises PermissionError, and `array` is read-only. Earlier views of `array` keep numpy's
+        Afterwards `write` raises PermissionError, and `array` is read-only. Earlier views of `array` keep NumPy's
         writable flag, but their pages are read-only: writing to such a view ends the process (SIGSEGV). Each call
         returns the same object.
 
         Raises
         ------
         OSError
-            EIO: an earlier write-back lost bytes.
+            EIO: an earlier writeback lost bytes.
         """
         if self._sealed is None:
             core = self._core.seal()
@@ -486,13 +486,13 @@ class Scratch(ArrayProtocol):
         checksum: bool = True,
         durable: bool = True,
     ) -> Saved:
-        """Seal the array and link its file to `path`, as a safetensors file of one array, without a copy.
+        """Seal the array and link its file to `path` without a copy, as a safetensors file with one array.
 
-        The file appears complete or not at all. It is flushed to disk first, unless ``durable=False``: then it may have
-        any contents after a power failure, which is acceptable for files that can be rebuilt, such as those of a
-        `Store`. Computing the checksums reads the data once. The array is copied if `path` is on another file system,
-        if the file system cannot link unnamed files, or if name and metadata exceed the space before the data (4 KiB
-        fit).
+        The file appears complete or not at all. It is flushed to disk first, unless ``durable=False``: in that case,
+        its contents are undefined after a power failure, which is acceptable for files that can be rebuilt, such as
+        those in a `Store`. Computing the checksums reads the data once. The array is copied if `path` is on another
+        file system, if the file system cannot link unnamed files, or if the name and metadata do not fit into the space
+        before the data (4 KiB always fit).
 
         Returns
         -------
@@ -556,7 +556,7 @@ class Scratch(ArrayProtocol):
 
     @property
     def path(self) -> str:
-        """Path of the folder of the unnamed file."""
+        """Path of the folder that contains the unnamed file."""
         return self._core.folder
 
     @property
@@ -570,7 +570,7 @@ class Scratch(ArrayProtocol):
         return self._core.sealed
 
     def close(self) -> None:
-        """Release the file; its space is freed with the last view and sealed array. Further calls do nothing."""
+        """Release the file. Its space is freed after the last view or sealed array. Further calls do nothing."""
         self._sealed = None
         super().close()
 
@@ -596,29 +596,29 @@ def alloc(
     dir: str | os.PathLike[str] | None = None,  # noqa: A002 - as `scratch` has it
     max_resident: int | str | None = None,
 ) -> Scratch:
-    """Make a writable array of zeros, on the heap if it is small, or in a scratch file if it is large.
+    """Create a writable array of zeros, on the heap if it is small, or in a scratch file if it is large.
 
     Parameters
     ----------
     shape, dtype
         As for `scratch`.
     heap_below
-        Smaller arrays are on the heap: a number of bytes, or text such as "64 MiB". None: ``$ONECOPY_HEAP_BELOW``, or
-        64 MiB if it is not set. 0: no array is on the heap.
+        Arrays smaller than this are on the heap: a number of bytes, or text such as "64 MiB". None:
+        ``$ONECOPY_HEAP_BELOW``, or 64 MiB if it is not set. 0: no array is on the heap.
     dir, max_resident
         As for `scratch`, for arrays in scratch files.
 
     Returns
     -------
     Scratch or HeapArray
-        Both have the same methods; reports of a `HeapArray` say that it is on the heap.
+        Both have the same methods; the reports of a `HeapArray` state that it is on the heap.
 
     Raises
     ------
     NotEnoughMemory
         An array on the heap would be larger than the available memory.
     OSError
-        The scratch file cannot be made; see `scratch`.
+        The scratch file cannot be created; see `scratch`.
     ValueError
         `heap_below` or ``$ONECOPY_HEAP_BELOW`` is not a size.
 
@@ -634,13 +634,13 @@ def alloc(
     if nbytes < byte_count("heap_below", below):
         import numpy as np
 
-        files.expect_memory(nbytes, "allocate", instead="with a lower heap_below the array is in a file on disk")
+        files.expect_memory(nbytes, "allocate", instead="lower heap_below to keep the array in a file on disk")
         return HeapArray(np.zeros(extents, to_numpy(kind)))  # numpy itself requests huge pages from 4 MiB
     return scratch(extents, dtype, dir, max_resident=max_resident)
 
 
 class _Heap:
-    """Memory of a numpy array with the interface of the compiled `ScratchFile`."""
+    """The memory of a NumPy array, with the interface of the compiled `ScratchFile`."""
 
     folder, reason, max_resident, sealed = "", "on the heap, because it is small", None, False
 
@@ -688,7 +688,7 @@ class _Heap:
 class HeapArray(Scratch):
     """A writable array on the heap with the methods of `Scratch`, returned by `alloc`.
 
-    Before `seal`, the methods `release`, `prefetch` and `flush` do nothing, and reports have a reason instead of
+    Before `seal`, the methods `release`, `prefetch` and `flush` do nothing, and reports contain a reason instead of
     numbers. `save` always copies and flushes. Unlike a `Scratch`, it can be pickled.
     """
 

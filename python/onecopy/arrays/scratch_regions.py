@@ -1,4 +1,4 @@
-"""Byte ranges of a part of an array: arithmetic on shapes and on indices of numpy."""
+"""The byte ranges of a part of an array: arithmetic on shapes and on NumPy indices."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from onecopy.files.page_cache import Range
 
 MAX_RANGES = 1 << 14
-"""Maximum number of ranges that `ranges_of` returns; beyond it, ranges are joined across the gaps between them."""
+"""Maximum number of ranges that `ranges_of` returns. If there are more, ranges are joined across the gaps."""
 
 Index: TypeAlias = "int | slice | EllipsisType"
 Region: TypeAlias = "Index | tuple[Index, ...] | None"
-"""Integers and slices without steps on the leading axes; None is the whole array."""
+"""Integers and slices without steps, for the leading axes; None: the whole array."""
 
 
 class Box(NamedTuple):
@@ -27,14 +27,14 @@ class Box(NamedTuple):
     starts: tuple[int, ...]
     lengths: tuple[int, ...]
     kept: tuple[int, ...]
-    """Shape of the part as a numpy view: `lengths` without the axes that are indexed by an integer."""
+    """Shape of the part as a NumPy view: `lengths` without the axes to which an integer is applied."""
 
 
 def box_of(region: Region, shape: Sequence[int]) -> Box:
-    """Return the box of a region. Raise IndexError, ValueError (for a step) or TypeError if the region is invalid."""
+    """Convert a region to a box. Raise IndexError, ValueError (for a step) or TypeError if the region is invalid."""
     indices = list(region) if isinstance(region, tuple) else [] if region is None else [region]
     if sum(index is Ellipsis for index in indices) > 1:
-        raise TypeError("a region can have only one '...'")
+        raise TypeError("a region can contain only one '...'")
     missing = len(shape) - sum(index is not Ellipsis for index in indices)
     if missing < 0:
         raise IndexError(f"the region has {len(shape) - missing} axes, but the array has {len(shape)}")
@@ -54,7 +54,7 @@ def _on_axis(index: object, extent: int) -> tuple[int, int]:
     if isinstance(index, slice):
         start, stop, step = index.indices(extent)
         if step != 1:
-            raise ValueError(f"slices of a region must have step 1, not {step}")
+            raise ValueError(f"the slices in a region must have step 1, not step {step}")
         return start, max(stop - start, 0)
     if isinstance(index, bool) or not hasattr(index, "__index__"):
         raise TypeError(f"a region consists of integers and slices, not {index!r}")
@@ -65,7 +65,7 @@ def _on_axis(index: object, extent: int) -> tuple[int, int]:
 
 
 def strides_of(shape: Sequence[int], item: int) -> tuple[int, ...]:
-    """Return the strides of a C-order array, in bytes."""
+    """Return the strides of an array in C order, in bytes."""
     return tuple(prod(shape[axis + 1 :]) * item for axis in range(len(shape)))
 
 
@@ -78,7 +78,7 @@ def run_axis(lengths: Sequence[int], shape: Sequence[int]) -> int:
 
 
 def ranges_of(region: Region, shape: Sequence[int], item: int) -> list[Range]:
-    """Return the contiguous byte ranges of a region of a C-order array, in ascending order, for hints to the kernel."""
+    """Return the contiguous byte ranges of a region in a C-order array, in ascending order, for hints to the kernel."""
     box = box_of(region, shape)
     starts, lengths = list(box.starts), list(box.lengths)
     if prod(lengths) == 0:

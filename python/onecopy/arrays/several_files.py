@@ -1,4 +1,4 @@
-"""`ArrayFile` for several files (shards of a model, or a model with external data), or for some arrays of a file."""
+"""`ArrayFile` for several files (a model's shards, or a model with external data), or for some arrays in a file."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class DataFile(Mapping):
-    """A file of raw bytes that holds arrays of a model, at offsets that the model names."""
+    """A file of raw bytes that contains a model's arrays at offsets given by the model."""
 
     def __init__(self, path: str, how: OpenMode) -> None:
         how, handle = how.with_snapshot(path)
@@ -49,11 +49,11 @@ class DataFile(Mapping):
         self._entries[entry.name] = entry
 
     def entry(self, name: str) -> Entry:
-        """Return the entry of one array. Raise KeyError if there is no array of that name."""
+        """Return an array's entry. Raise KeyError if there is no array with that name."""
         return self._entries[name]
 
     def memory_of(self, name: str) -> Memory:
-        """Return the bytes of one array with type and shape. Raise KeyError if there is no array of that name."""
+        """Return an array's bytes with their type and shape. Raise KeyError if there is no array with that name."""
         entry = self._entries[name]
         return Memory(self.view(entry.offset, entry.nbytes), entry.dtype, entry.shape)
 
@@ -69,7 +69,7 @@ T = TypeVar("T", bound=Member)
 
 
 class SeveralFiles(ArrayFile):
-    """The arrays of several mapped files; operations apply to all of them."""
+    """The arrays in several mapped files. Operations apply to all of the files."""
 
     kind = "foreign"  # onecopy writes only single files
 
@@ -83,7 +83,7 @@ class SeveralFiles(ArrayFile):
         metadata: dict[str, str],
         reopen: Callable[[str, OpenMode], SeveralFiles],
     ) -> None:
-        """Take ownership of the files. `owner` names the others; `places` maps each array to the number of its file."""
+        """Take ownership of the files. `owner` names the others; `places` maps each array to its file's number."""
         self._owner, self._files, self._places = owner, tuple(files), places
         self._path, self.container, self._metadata = owner.path, container, metadata
         self.mode, self.mode_reason = cast("ArraysMode", how.mode), how.reason
@@ -115,7 +115,7 @@ class SeveralFiles(ArrayFile):
         return [portion for at in sorted(wanted) for portion in self._files[at]._portions(wanted[at], verify)]
 
     def close(self) -> None:
-        """Release the memory, which is unmapped when the last view is gone; further calls do nothing."""
+        """Close the files. Their memory is unmapped when the last view is gone. Further calls do nothing."""
         for file in (self._owner, *self._files):
             file.close()
 
@@ -127,7 +127,7 @@ class SeveralFiles(ArrayFile):
 
 
 class SelectedArrays(ArrayFile):
-    """Some arrays of an open file, or some of their rows. It owns the file."""
+    """Some arrays in an open file, or some of their rows. This object owns the file."""
 
     def __init__(self, file: ArrayFile, parts: Iterable[Part]) -> None:
         self._parts: dict[str, Part] = {}
@@ -169,7 +169,7 @@ class SelectedArrays(ArrayFile):
         return self._file._portions([self._of_file(part) for part in wanted], verify)
 
     def _of_file(self, part: Part) -> Part:
-        """Return a part of these arrays as a part of the file."""
+        """Convert a part of these arrays to a part of the file."""
         entry = self.entry(name_of(part))
         rows = self._parts[entry.name]
         if isinstance(rows, str) or not entry.shape:
@@ -179,7 +179,7 @@ class SelectedArrays(ArrayFile):
         return entry.name, slice(first + start, first + max(start, stop), step)
 
     def close(self) -> None:
-        """Release the memory, which is unmapped when the last view is gone; further calls do nothing."""
+        """Close the files. Their memory is unmapped when the last view is gone. Further calls do nothing."""
         self._file.close()
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -190,11 +190,11 @@ class SelectedArrays(ArrayFile):
 
 
 selected = SelectedArrays
-"""The name of the class in pickles of earlier versions."""
+"""The name of the class in pickles from earlier versions."""
 
 
 def _selected(entry: Entry, part: Part) -> Entry:
-    """Return the entry of a part of an array."""
+    """Return the entry for a part of an array."""
     if isinstance(part, str):
         return entry
     if not entry.shape:
@@ -210,9 +210,9 @@ def _selected(entry: Entry, part: Part) -> Entry:
 
 
 def of_index(path: str, how: OpenMode) -> SeveralFiles:
-    """Open the shards that an index names. Raise FileChanged if they are not the files that were pickled.
+    """Open the shards that an index names. Raise FileChanged if they differ from the pickled files.
 
-    Raise FormatError or SetError if the index or a shard is invalid, lacks an array, or is outside the folder.
+    Raise FormatError or SetError if the index or a shard is invalid, lacks an array, or is outside of the folder.
     """
     with contextlib.ExitStack() as stack:
         index = stack.enter_context(Mapping(path))
@@ -227,9 +227,9 @@ def of_index(path: str, how: OpenMode) -> SeveralFiles:
 
 
 def of_model(model: OneFile, how: OpenMode) -> SeveralFiles:
-    """Open an ONNX model's external data. The result owns the model, which is closed if an error occurs.
+    """Open an ONNX model's external data. The result owns the model; if an error occurs, the model is closed.
 
-    Raise SetError if a file is too short or outside the folder, and FileChanged if it is not the one that was pickled.
+    Raise SetError if a file is too short or outside of the folder, and FileChanged if it differs from the pickled file.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(model)
@@ -262,9 +262,9 @@ def _open_named(
     first: int,
     beside: Sequence[Member] = (),
 ) -> tuple[list[T], OpenMode]:
-    """Open the files that `owner` names, in the mode that suits their size and the size of the open files in `beside`.
+    """Open the files that `owner` names, in the mode that suits their total size, including the open files in `beside`.
 
-    `first` is the number of the first file in `how.expected`. An OSError names `owner`.
+    `first` is the index of the first file's identity in `how.expected`. An OSError names `owner`.
     """
     paths = paths_of(owner.path, names)
     how, huge = how.decided_for(owner.path, [*(file.path for file in beside), *paths])
@@ -283,7 +283,7 @@ def _open_named(
 
 
 def _expect(file: OpenFile, how: OpenMode, number: int) -> None:
-    """Raise FileChanged if a file is not the one that was pickled."""
+    """Raise FileChanged if a file differs from the pickled file."""
     if how.expected and (number >= len(how.expected) or file.identity != tuple(how.expected[number])):
         raise FileChanged(errno.ESTALE, "the file was modified or replaced since it was pickled", file.path)
 
@@ -291,10 +291,10 @@ def _expect(file: OpenFile, how: OpenMode, number: int) -> None:
 def _of_shards(
     index: Mapping, shards: list[OneFile], places: dict[str, int], metadata: dict[str, str], how: OpenMode
 ) -> SeveralFiles:
-    """Return open shards as one file. Raise SetError if a shard lacks an array, or the formats of shards differ."""
+    """Combine open shards into one file. Raise SetError if a shard lacks an array, or if the shards' formats differ."""
     for name, at in places.items():
         if name not in shards[at]:
-            reason = f"{name!r} is missing in {shards[at].path}, where the index places it"
+            reason = f"{name!r} is missing from {shards[at].path}, where the index places it"
             raise SetError(reason, Kind.INCONSISTENT, path=index.path)
     container = shards[0].container if shards else "safetensors"
     for shard in shards:
@@ -307,7 +307,7 @@ def _of_shards(
 
 
 def _outside(model: OneFile) -> list[tuple[str, Entry]]:
-    """Return the arrays in other files with their locations; duplicate names get the suffix "~2", "~3", ..."""
+    """Return the arrays in other files, with their locations. Duplicate names get the suffix "~2", "~3", ..."""
     tensors = cast("list[tuple[Any, ...]]", _core.parse_onnx(model.core)["tensors"])
     taken = dict.fromkeys([*model, *(name for name, *_, is_initializer in tensors if is_initializer)], 1)
     outside = []
@@ -327,7 +327,7 @@ def _outside(model: OneFile) -> list[tuple[str, Entry]]:
 
 
 class _Source(NamedTuple):
-    """The arguments of `of_url`: a file or index behind a URL, and how to open its arrays."""
+    """The arguments of `of_url`: a file or index at a URL, and how to open its arrays."""
 
     url: str
     parts: tuple[Part, ...]
@@ -338,14 +338,14 @@ class _Source(NamedTuple):
 
 
 class _FetchedArrays(SelectedArrays):
-    """Some arrays of a file behind a URL; only their bytes were fetched."""
+    """Some arrays of a file at a URL. Only the bytes of these arrays were fetched."""
 
     def __init__(self, file: ArrayFile, source: _Source) -> None:
         super().__init__(file, source.parts)
         self._source = source
 
     def changed(self) -> bool:
-        """Return False: the arrays belong to one version of the file, which does not change."""
+        """Return False, because the arrays belong to a fixed version of the file."""
         return False
 
     def _portions(self, parts: list[Part] | None, verify: bool) -> list[Portion]:
@@ -364,7 +364,7 @@ def of_url(
     verify: bool = False,
     versions: dict[str, remote.Version] | None = None,
 ) -> ArrayFile:
-    """Open some arrays of a safetensors file or index behind a URL; only their bytes are fetched.
+    """Open some arrays of a safetensors file or index at a URL. Only the bytes of these arrays are fetched.
 
     `versions` maps the names of the index and its shards to versions; None: the current ones.
     """

@@ -1,8 +1,8 @@
-"""Stream arrays through a window of memory: each is read ahead of the caller, and evicted after use.
+"""Stream arrays through a window of memory: each array is read before the caller needs it, and evicted after use.
 
-A file that is larger than memory is read at the speed of the device while the page cache contains no more of it than
+A file that is larger than memory is read at the speed of the device, but the page cache never contains more of it than
 the window, so other files stay cached. The arrays are grouped into chunks of a quarter of the window: the caller uses
-one chunk while the others are being read. Chunks that were cached before stay cached.
+one chunk while the others are being read. Chunks that were already cached stay cached.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ _HUGE_PAGE = 2 << 20  # the kernel evicts a huge page as a whole
 
 
 class StreamedPart(NamedTuple):
-    """An array of a stream, or rows of an array that is too large for the window."""
+    """An array in a stream, or some rows of an array that is too large for the window."""
 
     name: str
     rows: slice
-    """The rows as a slice: ``slice(0, 1)`` for an array without axes."""
+    """The rows as a slice, which for an array without axes is ``slice(0, 1)``."""
     array: NDArray[Any]
-    """A read-only view of these rows. It stays valid, but its pages may be read again after the next part."""
+    """A read-only view of these rows. It stays valid, but its pages may have to be read again after the next part."""
 
 
 class _Piece(NamedTuple):
@@ -50,13 +50,13 @@ class _Chunk(NamedTuple):
     portions: list[Portion]
     nbytes: int
     was_cached: bool
-    """Whether the chunk was cached before the first chunk was read; later, the kernel may have read it ahead."""
+    """Whether the chunk was cached before the first chunk was read. Later, it may be cached because of readahead."""
     huge: bool | None
-    """Whether to read in 2 MiB pages even if the file is large: almost all bytes in them are needed."""
+    """Whether to read in 2 MiB pages even if the file is large, because almost all bytes in them are needed."""
 
 
 def stream(file: ArrayFile, names: Iterable[Part] | None, order: str, window: int) -> Iterator[StreamedPart]:
-    """Yield the arrays of a file; see `ArrayFile.stream`."""
+    """Yield a file's arrays; see `ArrayFile.stream`."""
     if window < _MIN_WINDOW:
         raise ValueError(f"window must be at least {_MIN_WINDOW >> 20} MiB, not {window} bytes")
     if order not in ("file", "names"):
@@ -74,7 +74,7 @@ def stream(file: ArrayFile, names: Iterable[Part] | None, order: str, window: in
 
 
 def is_larger_than_memory(nbytes: int) -> bool:
-    """Return whether `nbytes` exceeds half of the available memory, so that the data should pass through a window."""
+    """Return whether `nbytes` exceeds half of the available memory, in which case data should pass through a window."""
     available = page_cache.available_memory()
     return available is not None and nbytes > available // 2
 

@@ -1,1 +1,1 @@
-"""Code that all other folders use: sizes as text, checks of arguments, names of environment variables, load reports."""
+"""Code that all other folders use: sizes as text, argument checks, names of environment variables, and load reports."""

@@ -21,7 +21,7 @@ def is_url(path: object) -> TypeGuard[str]:
 
 
 def path_text(path: str | os.PathLike[str]) -> str:
-    """Return a path as text. Raise ValueError for a NUL byte, or for a URL, without showing its password."""
+    """Return a path as a string. Raise ValueError for a NUL byte or a URL, without revealing the URL's password."""
     try:
         text = path if type(path) is str else os.fsdecode(path)
     except TypeError:
@@ -47,21 +47,21 @@ def is_text(name: object) -> TypeGuard[str]:
 
 
 def non_negative(name: str, number: int | None) -> int:
-    """Return `number`, limited to 2**64 - 1, or 0 for None. Raise ValueError if it is negative."""
+    """Return `number`, at most 2**64 - 1, or 0 for None. Raise ValueError if it is negative."""
     if number is not None and number < 0:
         raise ValueError(f"{name} must not be negative: {number}")
     return min(number or 0, 2**64 - 1)
 
 
 def byte_count(name: str, size: int | str) -> int:
-    """Return the bytes of a size, an integer or text such as "512 MiB". Raise ValueError if the text is not a size."""
+    """Convert a size, an integer or text such as "512 MiB", to bytes. Raise ValueError if the text is not a size."""
     if not isinstance(size, str):
         return non_negative(name, operator.index(size))
     return parse_size(size)
 
 
 def thread_count(number: int | None) -> int:
-    """Return a number of threads, at most 1024. None becomes 0, which means the default of the core."""
+    """Return a number of threads, at most 1024. None becomes 0, which stands for the core's default."""
     return min(non_negative("threads", number), 1024)
 
 

@@ -22,13 +22,13 @@ OTHER_NAMES = {
     "onecopy.shuffle": "onecopy.data.shuffle",
     "onecopy.sources": "onecopy.arrays.open_mode",
 }
-"""Current names of modules, by the names in pickles of earlier versions."""
+"""Current names of modules, by their names in pickles from earlier versions."""
 
 
 def attributes(package: str, homes: "dict[str, tuple[str, ...]]") -> "Callable[[str], object]":
     """Return a ``__getattr__`` that imports the module of a name on first use.
 
-    `homes` maps modules to their names. A module is given relative to the package, or by its full name "onecopy....".
+    `homes` maps modules to the names in them. Modules are relative to the package, or full names "onecopy....".
     """
     modules = {
         name: module if module.startswith("onecopy.") else f"{package}.{module}"
@@ -47,7 +47,7 @@ def attributes(package: str, homes: "dict[str, tuple[str, ...]]") -> "Callable[[
 
 
 class _OtherNames:
-    """Finds modules by their old names, ahead of the finder of files, which would load some of them a second time."""
+    """Finds modules by their old names, before the file finder, which would load some of them a second time."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> "ModuleSpec | None":  # noqa: ARG002
         if not name.startswith("onecopy.") or not _module_of(name):
@@ -71,6 +71,6 @@ def _module_of(name: str) -> str:
 
 
 def install() -> None:
-    """Let programs and pickles import modules by their old names."""
+    """Allow programs and pickles to import modules by their old names."""
     if not any(isinstance(finder, _OtherNames) for finder in sys.meta_path):
         sys.meta_path.insert(0, _OtherNames())

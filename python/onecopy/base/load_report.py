@@ -1,4 +1,4 @@
-"""`LoadReport`: how much of the loaded data consists of pages of the file, and which parts were copied."""
+"""`LoadReport`: how many bytes of the loaded data are pages of the file, and which parts were copied."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHOWN = 5
 
 
 class Copied(NamedTuple):
-    """Data of a file that was copied into private memory of this process instead of being mapped."""
+    """Data from a file that was copied into this process's private memory instead of being mapped."""
 
     name: str
     """Name of the weight or array; "object.pickle" for the parts of an object that are not arrays."""
@@ -26,22 +26,22 @@ class Copied(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LoadReport:
-    """Result of `load_object` and `oc.torch.load_into`; `str` gives a summary."""
+    """The result of `load_object` and `oc.torch.load_into`. `str` returns a summary."""
 
     path: str
     """Path of the mapped file; with ``cast="store"`` and a cast, the file in the store."""
     mapped: int
-    """Bytes that are used in place: pages of the file, one copy per machine."""
+    """Bytes that are used in place: pages of the file, with one copy per machine."""
     copied: tuple[Copied, ...]
-    """Data that was copied into private memory of this process."""
+    """Data that was copied into this process's private memory."""
     tied: tuple[tuple[str, ...], ...] = ()
     """Groups of names that share one weight in the module."""
     missing: tuple[str, ...] = ()
     """Names in the module that the file does not contain; their weights are unchanged."""
     unexpected: tuple[str, ...] = ()
-    """Names in the file that the module does not contain; they were not read."""
+    """Names in the file that the module does not contain; their data was not read."""
     unused: tuple[str, ...] = ()
-    """Names in both whose bytes are not used, because the module ties them to another weight or computes them."""
+    """Names in both whose bytes are not used, because the module ties the weights to others or computes them."""
     on_meta: tuple[str, ...] = ()
     """Names of parameters and buffers that are still on the meta device, without data."""
     warming: WarmJob | None = None
@@ -67,6 +67,6 @@ class LoadReport:
 
 
 def lines_of(copied: tuple[Copied, ...]) -> list[str]:
-    """Return indented lines with the first copies, and a line with the number of the others."""
+    """Return an indented line for each of the first copies, and a line with the number of other copies."""
     lines = [f"  {one.name}, {size(one.bytes)}: {one.reason}" for one in copied[:_SHOWN]]
     return [*lines, f"  and {len(copied) - _SHOWN} more"] if len(copied) > _SHOWN else lines

@@ -1,4 +1,4 @@
-"""Names and texts of `onecopy run`, and `memory_file`; imported before its processes start."""
+"""Names and texts used by `onecopy run`, and `memory_file`. Imported before the run's processes start."""
 
 import os
 
@@ -7,12 +7,12 @@ RUN = "ONECOPY_RUN"
 KEEPER = "ONECOPY_SNAPSHOTS"
 """Environment variable with the address of the process that keeps snapshots in memory; if unset, the store does."""
 MAP = "ONECOPY_MAP"
-"""Environment variable with folders, separated by ":", whose files nobody changes, so that they may be mapped."""
+"""Environment variable that lists, separated by ":", folders whose files nobody changes, so that they may be mapped."""
 
 RUN_FILE = "onecopy-run"
 """Name of the memory file in which `onecopy run` collects reports; the kernel frees it with the process."""
 MIN_BYTES = 1 << 20
-"""Smaller files are read without onecopy, and not reported: copying them costs less than mapping them."""
+"""Smaller files are read without onecopy and not reported, because copying them costs less than mapping them."""
 NOTHING_LOADED = (
     "no Python process loaded a file of 1 MB or more with a function that onecopy shares; "
     "files that safetensors itself maps (safetensors.torch.load_file) are already shared"
@@ -24,7 +24,7 @@ _NOEXEC_SEAL = 0x8  # MFD_NOEXEC_SEAL, which Python has from 3.14 on
 def memory_file(name: str) -> int:
     """Create a memory file that can be sealed. Raise OSError or AttributeError if the system does not support it.
 
-    It is not executable, because kernels with ``vm.memfd_noexec=2`` refuse other memory files.
+    The file is not executable, because kernels with ``vm.memfd_noexec=2`` refuse to create executable memory files.
     """
     flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
     try:

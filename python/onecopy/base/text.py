@@ -1,6 +1,6 @@
 """Text for output: sizes in decimal units, as on disks and model cards, and names that are safe to print.
 
-A name from a file or a process may contain escape sequences of terminals: `escape` makes it safe to print.
+Names from files and processes may contain terminal escape sequences; `escape` makes them safe to print.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SUFFIXES = {"": 1, "b": 1} | {
 
 
 def significant(value: float) -> str:
-    """Return a number with three significant digits, but with all digits before the decimal point."""
+    """Return a number with three significant digits, but always with all digits before the decimal point."""
     if value == 0:
         return "0"
     size = abs(value)
@@ -40,17 +40,17 @@ def size(nbytes: int) -> str:
 
 
 def counted(number: int, one: str, many: str = "") -> str:
-    """Return a count with its noun; without `many`, the plural ends in "s"."""
+    """Return a count with its noun. Without `many`, the plural is formed with "s"."""
     return f"{number} {one if number == 1 else many or one + 's'}"
 
 
 def parse_size(text: str) -> int:
-    """Return the bytes of a size such as "2GiB", "500 MB" or "4096". Raise ValueError if the text is not a size."""
+    """Convert a size such as "2GiB", "500 MB" or "4096" to bytes. Raise ValueError if the text is not a size."""
     return int(parse_quantity(text, _SUFFIXES, "a size such as 500MB or 2GiB"))
 
 
 def parse_quantity(text: str, units: Mapping[str, float], what: str) -> float:
-    """Return the value of text such as "1.5 h". Keys of `units` are in lower case; the ValueError contains `what`."""
+    """Convert text such as "1.5 h" to a number. Keys of `units` are in lower case; the ValueError contains `what`."""
     import re  # here, because opening a file does not need it
 
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())
@@ -60,7 +60,7 @@ def parse_quantity(text: str, units: Mapping[str, float], what: str) -> float:
 
 
 def escape(text: str) -> str:
-    """Return text with backslash escapes for control, invisible and undecodable characters."""
+    """Escape control, invisible and undecodable characters in a text with backslashes."""
     if text.isascii() and text.isprintable():
         return text
     import unicodedata  # here, because opening a file does not need it

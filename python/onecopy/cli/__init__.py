@@ -1,8 +1,8 @@
-"""The command line `onecopy`, with one file per verb.
+"""The `onecopy` command line, with one file per verb.
 
-Only this package imports click and rich, and only when a command runs; `onecopy run` needs neither. An error is one
-line on stderr that starts with "onecopy: ". The exit status is 1, 2 for a wrong command line, or 130 after Ctrl-C.
-ONECOPY_TRACEBACK=1 shows the traceback of an error.
+Only this package imports click and rich, and only when a command runs; `onecopy run` needs neither. An error is
+reported as one line on stderr that starts with "onecopy: ". The exit status is then 1, or 2 for a wrong command line,
+or 130 after Ctrl-C. ONECOPY_TRACEBACK=1 shows the traceback of an error.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit status. By default, the arguments are those of the process."""
+    """Run a command and return its exit status. The arguments are by default those of the process."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     if given[:1] == ["run"]:
         from onecopy.cli import runner

@@ -1,6 +1,6 @@
-"""Start the command of a verb, and forward signals to it until it ends.
+"""Start the command passed to a verb, and forward signals to it until it ends.
 
-Signals are blocked meanwhile: `signal.sigtimedwait` waits for both the end of the command and signals to forward.
+Until then, signals are blocked: `signal.sigtimedwait` waits for both the end of the command and signals to forward.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ FORWARDED = {
     signal.SIGWINCH,
 }
 SENT_BY_KERNEL = 0x80
-"""si_code of a signal from the terminal: the kernel sends it to all processes of the foreground group."""
+"""si_code of a signal from the terminal, which the kernel sends to all processes in the foreground group."""
 NOT_FOUND, NOT_EXECUTABLE = 127, 126
 """Exit statuses that a shell returns for a command that it cannot start."""
 
 
 class blocked_signals:  # noqa: N801 - a context manager
-    """Blocks the signals that are forwarded; yields the previous mask, for `start`."""
+    """Block the signals to forward, and yield the previous mask, for `start`."""
 
     def __enter__(self) -> set[int]:
         self._before = set[int](signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED | {signal.SIGCHLD}))
@@ -45,14 +45,14 @@ class blocked_signals:  # noqa: N801 - a context manager
 
 
 def start(command: Sequence[str], mask: set[int], environment: Mapping[str, str] = os.environ) -> int:
-    """Start a command with a signal mask and return its PID."""
+    """Start a command with a signal mask, and return its PID."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a parent may have left it ignored: children would be reaped
     signals = [signal.SIGPIPE, signal.SIGXFSZ]  # Python ignores these, other programs do not
     return os.posix_spawnp(command[0], list(command), environment, setsigmask=mask, setsigdef=signals)
 
 
 def refused(command: Sequence[str], error: OSError) -> int:
-    """Print why a command could not be started; return the exit status that a shell would return."""
+    """Print why a command could not be started, and return the exit status that a shell would return."""
     from onecopy.base.text import escape  # rarely needed
 
     sys.stderr.write(f"onecopy: {escape(command[0])}: {os.strerror(error.errno or 0)}\n")
@@ -60,7 +60,7 @@ def refused(command: Sequence[str], error: OSError) -> int:
 
 
 def wait(pid: int, seconds: float | None = None, kept: int | None = None) -> bool:
-    """Wait for a signal, and forward it unless it is `kept`; return whether it was `kept`."""
+    """Wait for a signal, and forward it unless it is in `kept`. Return whether it was in `kept`."""
     signals = FORWARDED | {signal.SIGCHLD}
     came = signal.sigwaitinfo(signals) if seconds is None else signal.sigtimedwait(signals, seconds)
     if came is None or came.si_signo == kept:
@@ -77,5 +77,5 @@ def has_ended(pid: int) -> bool:
 
 
 def exit_status(code: int) -> int:
-    """Return the exit status that a shell reports: 128 + N for a command that signal N ended."""
+    """Return the exit status that a shell would report: 128 + N if signal N ended the command."""
     return 128 - code if code < 0 else code

@@ -29,7 +29,7 @@ VERBS = {
     "explain": ("explain", "explain how a process uses memory, and which uses are problems"),
     "container": ("container", "show how much memory is left before the OOM killer acts"),
 }
-"""Module and one-line description of each verb, in the order of the help text."""
+"""The module and one-line description of each verb, in the order of the help text."""
 
 PACKAGED = {
     "images": ("onecopy-images", "decode images once per machine, view and stitch them"),
@@ -40,7 +40,7 @@ PACKAGED = {
     "serve": ("onecopy-monitor", "serve memory metrics for Prometheus, and a live page"),
     "bench": ("onecopy-bench", "measure onecopy and its alternatives in fresh processes"),
 }
-"""Distribution and one-line description of each verb that other distributions of this project add."""
+"""The distribution and one-line description of each verb that this project's other distributions add."""
 
 FAILED, USAGE, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
 """Exit statuses."""
@@ -71,7 +71,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def status_of(error: BaseException) -> int:
-    """Print an error and return its exit status; with ONECOPY_TRACEBACK=1, raise it instead."""
+    """Print an error and return its exit status. With ONECOPY_TRACEBACK=1, raise the error instead."""
     if isinstance(error, click.exceptions.NoArgsIsHelpError):  # a group without a command
         error.show()
         return USAGE
@@ -99,7 +99,7 @@ def _exit_status(error: BrokenPipeError | SystemExit) -> int:
 
 
 def describe(error: Exception) -> str:
-    """Return the message of an error as one line, with the file of an OSError or the class of another error."""
+    """Return an error's message as one line, with the file of an OSError, or with the class of any other error."""
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
     if isinstance(error, OSError | ValueError | RuntimeError | ModuleNotFoundError) and str(error):

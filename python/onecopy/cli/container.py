@@ -1,4 +1,4 @@
-"""`onecopy container [PID]`: show how much memory a container has left, beside the numbers of other tools."""
+"""`onecopy container [PID]`: show how much memory a container has left, next to the numbers that other tools show."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`onecopy convert SOURCE TARGET`: write the arrays of one or several files as a safetensors file laid out for mapping.
+"""`onecopy convert SOURCE TARGET`: write the arrays of one or more files to a safetensors file laid out for mapping.
 
 A source that is larger than half of the available memory is read through a window.
 """
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from onecopy.arrays.streaming import StreamedPart
 
 SHOWN = 10
-"""Maximum number of omitted entries that are printed; the JSON lists all."""
+"""Maximum number of omitted entries to print; the JSON output lists all of them."""
 UNKNOWN_TYPES = "unknown_types"
-"""Key in the metadata of TARGET: the dtypes and shapes, as JSON by name, of arrays that are written as bytes."""
+"""Key in TARGET's metadata. Its value is JSON with the dtype and shape, by name, of each array written as bytes."""
 
 
 class Chosen(Mapping[str, "NDArray[Any]"]):
-    """Some arrays of an open file by name. Each access makes a view."""
+    """Some arrays of an open file, by name. Each access creates a view."""
 
     def __init__(self, file: ArrayFile, names: Sequence[str], as_bytes: Container[str]) -> None:
         self._file, self._names, self._as_bytes = file, dict.fromkeys(names), as_bytes
@@ -65,7 +65,7 @@ class Chosen(Mapping[str, "NDArray[Any]"]):
 
 
 def choose(file: ArrayFile, pattern: str, *, as_bytes: bool) -> tuple[list[str], dict[str, str], dict[str, str]]:
-    """Return the names to write, the names whose types safetensors lacks, and the omitted names with the reasons."""
+    """Return the names to write, the names whose types safetensors lacks, and the omitted names with reasons."""
     if file.kind not in ("foreign", "arrays"):
         raise ValueError(f"{file.path}: cannot convert a file of kind {file.kind!r}: its structure would be lost")
     matching = names_matching(file, pattern)
@@ -78,7 +78,7 @@ def choose(file: ArrayFile, pattern: str, *, as_bytes: bool) -> tuple[list[str],
 
 
 def expect_all(file: ArrayFile, names: Sequence[str], missing: dict[str, str], *, skip: bool) -> None:
-    """Raise ValueError if entries are missing and may not be skipped, or if no entry is left."""
+    """Raise ValueError if entries cannot be written and may not be skipped, or if no entry is left."""
     more = f", and {len(missing) - SHOWN} more" if len(missing) > SHOWN else ""
     first = ", ".join(f"{name!r} ({why})" for name, why in list(missing.items())[:SHOWN])
     which = f"{file.path}: {len(missing)} of {len(names) + len(missing)} entries cannot be written: {first}{more}"
@@ -92,7 +92,7 @@ def expect_all(file: ArrayFile, names: Sequence[str], missing: dict[str, str], *
 
 
 def tied(file: ArrayFile, names: Sequence[str]) -> dict[str, str]:
-    """Map the name of each array that occupies the same bytes of the file as an earlier array to the earlier name."""
+    """If an array occupies the same bytes of the file as an earlier one, map its name to the earlier name."""
     first: dict[tuple[Any, ...], str] = {}
     again = {}
     for name in names:
@@ -107,7 +107,7 @@ def tied(file: ArrayFile, names: Sequence[str]) -> dict[str, str]:
 def convert(
     source: str, target: str, *, pattern: str, unknown: str, skip: bool, drop_tied: bool, align: int | None
 ) -> dict[str, Any]:
-    """Write the target and return a report for JSON. With `skip`, entries that cannot be written are left out."""
+    """Write the target, and return a report for JSON. With `skip`, entries that cannot be written are omitted."""
     onecopy.files.guard()  # raises DataLost if the source is truncated meanwhile, instead of writing zeros
     start = monotonic()
     with open_arrays(source) as file, screen.progress("convert") as show_progress:
@@ -147,7 +147,7 @@ def convert(
 
 
 def show(report: dict[str, Any]) -> None:
-    """Print the report, and notes on stderr about arrays that were omitted, written as bytes or written twice."""
+    """Print the report, and on stderr notes about arrays that were omitted, written as bytes, or written twice."""
     missing, as_bytes, tied_names = report["left_out"], report["as_bytes"], report["tied"]
     notes = [f"left out: {name} ({why})" for name, why in list(missing.items())[:SHOWN]]
     if as_bytes:
@@ -214,7 +214,7 @@ def command(*, source: str, target: str, force: bool, as_json: bool, **settings:
     """Write the arrays of SOURCE to TARGET, a safetensors file with checksums that is laid out for mapping.
 
     SOURCE is any file that `onecopy.open` reads: safetensors, ONNX, GGUF, .npy, .npz, a torch checkpoint, ... or the
-    index of a model in shards. TARGET appears complete or not at all. Processes that have a replaced file open keep it.
+    index of a model in shards. TARGET appears complete or not at all. Processes that use a replaced file keep it.
     """
     if os.path.isdir(target):  # noqa: PTH112 - text
         raise IsADirectoryError(errno.EISDIR, "TARGET must be a file, not a folder", target)

@@ -14,7 +14,7 @@ from onecopy.cli import options, reports, screen
 def command(*, files: tuple[str, ...], as_json: bool) -> None:
     """Drop each FILE, and the files that it names, from the page cache.
 
-    Pages that are mapped by a process stay in memory; the report shows their share.
+    Pages that a process maps stay in memory; the report shows their share.
     """
     evicted = []
     for file in files:

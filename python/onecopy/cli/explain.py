@@ -12,7 +12,7 @@ from onecopy.memory.explaining import Code, explain
 from onecopy.run.report import causes_of_run
 
 WRONG = 3
-"""Exit status if a cause is a problem."""
+"""Exit status if any cause is a problem."""
 
 
 def codes(_: click.Context, parameter: click.Parameter, text: str | None) -> tuple[str, ...] | None:
@@ -40,7 +40,7 @@ def command(*, pids: tuple[int, ...], interval: float, fail_on: tuple[str, ...] 
 
     Codes: cache, dirty, shmem, written, heap, kept, forked, peak, page-tables, swap, growing, refaults, container,
     copies, run. The exit status is 3 if there is a problem. Reading PSS walks page tables, which may delay the process
-    by 6 to 22 ms per GiB. For the code copies, the page tables of other processes of the same program are walked too.
+    by 6 to 22 ms per GiB. For the code "copies", page tables of other processes of the same program are walked, too.
     """
     explained = [(pid, explain(pid, interval=interval)) for pid in pids]
     found = [replace(one, causes=(*one.causes, *causes_of_run(pid))) for pid, one in explained]

@@ -36,11 +36,11 @@ def command(
     verify: bool,
     as_json: bool,
 ) -> None:
-    """Fetch each URL into the store of this machine unless the store has its current version, and print the local path.
+    """Fetch each URL into this machine's store unless the store has its current version, and print the local path.
 
-    URL is s3://, gs://, az:// or https://. If it ends with /, all objects directly below it are fetched. The files that
-    an index or an ONNX model names are fetched too. The next call continues an interrupted fetch. `onecopy.open(URL)`
-    opens the same files.
+    URL is s3://, gs://, az:// or https://. If it ends with /, all objects directly below it are fetched. Files that an
+    index or an ONNX model names are fetched, too. If a fetch is interrupted, the next call continues it.
+    `onecopy.open(URL)` opens the same files.
     """
     for url in urls:
         if not is_url(url):

@@ -1,4 +1,4 @@
-"""`Group`: a group of verbs whose modules are imported when they run."""
+"""`Group`: a group of verbs, each of whose modules is imported only when the verb runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Group(click.Group):
-    """A group whose help text shows whole descriptions without importing the verbs.
+    """A group whose help text shows complete descriptions without importing the verbs.
 
     `modules` maps each verb to the module that defines its `command`, and to a description. Distributions add verbs as
     entry points in the group `entry_points`; `packaged` maps the verbs of this project's other distributions to the
@@ -43,7 +43,7 @@ class Group(click.Group):
         return [*self._modules, *super().list_commands(ctx), *known, *(name for name in found if name not in known)]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return a verb; click.UsageError if its distribution is not installed."""
+        """Return a verb. Raise click.UsageError if its distribution is not installed."""
         if (command := super().get_command(ctx, cmd_name)) is not None:
             return command
         if cmd_name in self._modules:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from onecopy.run.holder import Change
 
 _NAMED = re.compile(r"([^/=]+)=(.+)", re.DOTALL)
-"""NAME=FILE. A path that contains "=" must have a "/" before it, as in ./a=b."""
+"""NAME=FILE. If a path contains "=", there must be a "/" before it, as in ./a=b."""
 
 
 @click.command("hold")
@@ -41,20 +41,20 @@ def command(*, files: tuple[str, ...], interval: float, as_json: bool, **setting
     """Keep files in memory, while the processes that read them restart, until SIGTERM or Ctrl-C.
 
     FILE is held as pages of the page cache: evicted pages are read back, and if FILE is replaced, the new file is held
-    instead. NAME=FILE holds a copy in memory, which writes to FILE do not change; programs of this user open it with
-    oc.open("hold:NAME"). When two checks in a row find the same new contents of FILE, they become the next generation:
-    processes that open the name from then on get it, and the memory of the previous generation is freed when its last
-    user closes it. Each NAME has one holder; a second one is refused.
+    instead. NAME=FILE holds a copy in memory that writes to FILE do not change; this user's programs open it with
+    oc.open("hold:NAME"). When two consecutive checks find the same new contents in FILE, these become the next
+    generation: processes that open the name from then on get the new generation, and the memory of the previous one is
+    freed when its last user closes it. Each NAME can have only one holder.
 
     The default of --max-bytes is half of the available memory. Files with a NAME are served first. A previous
-    generation that is still in use needs memory in addition. Each change is printed as a line. Names, copies and locks
-    are released when this process ends, even if it is killed, but processes keep opened files. SIGTERM ends it with
-    status 0.
+    generation that is still in use takes additional memory. Each change is printed as a line. Names, copies and locks
+    are released when this process ends, even if it is killed; files that other processes have opened stay valid.
+    SIGTERM ends it with status 0.
     """
     matches = {file: _NAMED.fullmatch(file) for file in files}
     pairs = [(match[1], match[2]) for match in matches.values() if match]
     if len(names := dict(pairs)) < len(pairs):
-        raise click.UsageError("each NAME may be given only once")
+        raise click.UsageError("specify each NAME only once")
     paths = [file for file, match in matches.items() if not match]
     with contextlib.suppress(OSError, ValueError):
         hard = resource.getrlimit(resource.RLIMIT_MEMLOCK)[1]
@@ -78,7 +78,7 @@ def command(*, files: tuple[str, ...], interval: float, as_json: bool, **setting
 
 
 def show(change: Change, *, as_json: bool) -> None:
-    """Print a change as a line of JSON or text, and flush it for the log of a service."""
+    """Print a change as a line of JSON or text, and flush stdout for service logs."""
     if as_json:
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
         click.echo(json.dumps({"time": at, **dataclasses.asdict(change)}))

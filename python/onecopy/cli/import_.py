@@ -46,7 +46,7 @@ def command(*, source: str, target: str, form: str, **given: Any) -> None:
     """Write the rows of SOURCE to TARGET, a file of records that `onecopy.open_records` maps."""
     suffix = Path(source).suffix.lower()
     if form == "auto" and (form := SUFFIXES.get(suffix, "")) == "":
-        raise click.UsageError(f"unknown suffix {suffix or source!r}: give the format with --format")
+        raise click.UsageError(f"unknown suffix {suffix or source!r}: specify the format with --format")
     options = {name: value for name, value in given.items() if value is not None}
     if options and form != "json":
         option = "path" if "path" in options else "dict"

@@ -26,16 +26,16 @@ if TYPE_CHECKING:
     from onecopy.arrays import ArrayFile
 
 MAX_ALIGNMENT = 2 << 20
-"""Maximum alignment that is reported: the size of a huge page. A larger alignment is a coincidence."""
+"""Maximum alignment that is reported: the size of a huge page. Any larger alignment is a coincidence."""
 
 
 def resident(cached: int | None, nbytes: int) -> str:
-    """Return the resident share, or "-" if there are no bytes."""
+    """Return the resident share as text, or "-" if there are no bytes."""
     return share(cached, nbytes) if nbytes else "-"
 
 
 def cached_of(file: Any, entry: Any) -> int | None:
-    """Return the cached bytes of an array."""
+    """Return the number of cached bytes of an array."""
     cached = file.residency([entry.name]).cached if entry.nbytes else 0
     return None if cached is None else min(cached, entry.nbytes)  # the kernel counts whole pages
 
@@ -54,7 +54,7 @@ def heading_of(file: Any) -> str:
 
 
 def show(heading: str, grid: screen.Grid, summary: str) -> None:
-    """Print a table with a line above and below it."""
+    """Print a table between a heading and a summary line."""
     console = screen.out()
     screen.show_line(console, heading, "bold")
     grid.show(console)
@@ -65,7 +65,7 @@ def show(heading: str, grid: screen.Grid, summary: str) -> None:
 
 
 class Line(NamedTuple):
-    """One array; sizes are in bytes, and `cached` is None if it is unknown."""
+    """An array. Sizes are in bytes, and `cached` is None if it is unknown."""
 
     name: str
     dtype: str
@@ -157,7 +157,7 @@ _BELOW = {"list": ("item",), "tuple": ("item",), "map": ("key", "value"), "exten
 
 
 class Node(NamedTuple):
-    """A node of the tree of types: the rows, a field of a dict, or an item of a tuple. Sizes include nodes below it."""
+    """A node in the tree of types: the rows, a field of a dict, or an item of a tuple. Sizes include descendants."""
 
     depth: int
     name: str
@@ -170,7 +170,7 @@ _Sizes = dict[tuple[str, ...], tuple[int, int | None]]
 
 
 def _sizes_of(file: OneFile) -> _Sizes:
-    """Return the bytes, and the cached bytes, of each node by its path."""
+    """Return the number of bytes, and of cached bytes, of each node, by path."""
     sizes: _Sizes = {}
     for entry in file.entries:
         if not entry.nbytes:
@@ -185,7 +185,7 @@ def _sizes_of(file: OneFile) -> _Sizes:
 
 
 def _nodes_below(sizes: _Sizes, path: tuple[str, ...], schema: Schema, depth: int) -> Iterator[Node]:
-    """Yield the fields of dicts and the items of tuples at any depth below `schema`."""
+    """Yield the fields of dicts, and the items of tuples, at any depth below `schema`."""
     named = schema.kind in {"record", "fixed"}
     names = schema.fields if schema.kind == "record" else _BELOW.get(schema.kind, map(str, range(len(schema.children))))
     for name, child in zip(names, schema.children, strict=True):
@@ -197,7 +197,7 @@ def _nodes_below(sizes: _Sizes, path: tuple[str, ...], schema: Schema, depth: in
 
 
 def show_records(file: OneFile, as_json: bool) -> None:
-    """Print the types of rows, with an indented line for each field, or one line for rows without fields."""
+    """Print the types of rows, with an indented line for each field, or a single line if the rows have no fields."""
     source = _core.open_records(file.compiled, maker_of)
     rows, container, sizes = _core.Rows(source), source.container, _sizes_of(file)
     schema = schema_of(rows._rows_type)
@@ -229,7 +229,7 @@ def show_records(file: OneFile, as_json: bool) -> None:
 def command(*, file: str, sort: str | None, pattern: str | None, as_arrays: bool, as_json: bool) -> None:
     """List the arrays of FILE, or the types of its records, with sizes and resident shares.
 
-    For a model in several files, give its folder, the index (model.safetensors.index.json) or the ONNX model.
+    For a model in several files, pass its folder, the index (model.safetensors.index.json) or the ONNX model.
     """
     with open_arrays(file) as arrays:
         if as_arrays or arrays.kind != "records" or not isinstance(arrays, OneFile):

@@ -1,4 +1,4 @@
-"""Options that several verbs share, each with one name and one meaning, and the types of their values."""
+"""Options that several verbs share, always with the same name and meaning, and the types of their values."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _Command = TypeVar("_Command", bound="Callable[..., Any]")
 
 
 def parse_duration(text: str) -> float:
-    """Return the seconds of a duration such as "30d", "100ms" or "90" (seconds). Raise ValueError for other text."""
+    """Convert a duration such as "30d", "100ms" or "90" (seconds) to seconds. Raise ValueError for other text."""
     return parse_quantity(text, _SECONDS, "a duration such as 30d, 12h, 90s or 100ms")
 
 
@@ -28,7 +28,7 @@ else:
 
 
 class Quantity(_Number):
-    """A number with a unit. Any other value is a usage error; its message contains the allowed `values`."""
+    """A number with a unit. Any other value raises a usage error; its message contains the allowed `values`."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Quantity(_Number):
 
 
 class Pid(click.IntRange):
-    """A process ID, which errors call a PID instead of an integer range."""
+    """A process ID. Error messages call its type a PID instead of an integer range."""
 
     name = "PID"
 
@@ -74,7 +74,7 @@ HUGE = click.option(
 
 
 def names(help_text: str, **settings: Any) -> Callable[[_Command], _Command]:
-    """Return the option `--names`, a shell pattern for names, as the argument `pattern`."""
+    """Return the option `--names`, a shell pattern for names, which is passed as the argument `pattern`."""
     return click.option("--names", "pattern", metavar="GLOB", help=help_text, **settings)
 
 
@@ -98,7 +98,7 @@ def folder(help_text: str) -> Callable[[_Command], _Command]:
 
 
 def as_json(help_text: str = "JSON on stdout.") -> Callable[[_Command], _Command]:
-    """Return the option `--json`, as the argument `as_json`."""
+    """Return the option `--json`, which is passed as the argument `as_json`."""
     return click.option("--json", "as_json", is_flag=True, help=help_text)
 
 

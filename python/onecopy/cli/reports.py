@@ -1,4 +1,4 @@
-"""Open the files of a command line, and print the library's reports about them as JSON or sentences."""
+"""Open the files given on a command line, and print the library's reports about them as JSON or sentences."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def names_matching(file: Any, pattern: str) -> list[str]:
-    """Return the names of the arrays that match a pattern. Raise ValueError if none does."""
+    """Return the names of the arrays that match a pattern. Raise ValueError if no name matches."""
     names = [name for name in file.keys() if fnmatch.fnmatchcase(name, pattern)]  # noqa: SIM118
     if not names:
         raise ValueError(f"none of the {len(file)} arrays of {file.path} matches {pattern!r}")
@@ -27,13 +27,13 @@ def names_matching(file: Any, pattern: str) -> list[str]:
 
 
 def attributes_of(report: object) -> dict[str, Any]:
-    """Return all public attributes of a report that are numbers, text or None."""
+    """Return all public attributes of a report that are numbers, strings or None."""
     values = {name: getattr(report, name) for name in dir(report) if not name.startswith("_")}
     return {name: value for name, value in values.items() if isinstance(value, bool | int | float | str | None)}
 
 
 def warm_sentences(name: str, report: Any) -> list[str]:
-    """Return a report of `warm` as sentences."""
+    """Format a report of `warm` as sentences."""
     if report.mechanism == "none" and report.complete and not report.filled and report.verified is None:
         return [f"{name}: {size(report.bytes)}, nothing to do.", *_reason(report)]
     rate = f"in {significant(report.seconds)} s ({significant(report.gib_per_s)} GiB/s)"
@@ -48,7 +48,7 @@ def warm_sentences(name: str, report: Any) -> list[str]:
 
 
 def evict_sentence(name: str, report: Any) -> str:
-    """Return a report of `evict` as a sentence."""
+    """Format a report of `evict` as a sentence."""
     return " ".join([f"{name}: {size(report.bytes)}; {_resident(report)}.", *_reason(report)])
 
 
@@ -69,7 +69,7 @@ _SUFFIXES = (".safetensors", *READ_SUFFIXES)
 
 
 def opened(path: str) -> ArrayFile | Mapping:
-    """Open a file of arrays, with the files that an index or a model names. Map other files as bytes."""
+    """Open a file of arrays together with the files that an index or a model names. Map any other file as bytes."""
     try:
         return open_arrays(path)
     except SetError:

@@ -30,13 +30,13 @@ from onecopy.cli import runner
 def command(*, output: str | None, quiet: bool, keep: bool, mapped: tuple[str, ...], command: tuple[str, ...]) -> int:
     """Run COMMAND so that its Python processes share what they load.
 
-    Model weights and arrays that torch, transformers, safetensors, ONNX Runtime, numpy and joblib load from files
-    become copy-on-write memory of one snapshot, which this process keeps until COMMAND ends. The first process that
-    loads a file copies it; the others map the copy, also those of other runs of this user. The file may be written or
-    replaced during the run. The report says what was shared, what was not, and why. It is printed on stderr when
-    COMMAND ends, and when this process receives SIGUSR2.
+    Model weights and arrays that torch, transformers, safetensors, ONNX Runtime, NumPy and joblib load from files
+    become copy-on-write memory of a single snapshot, which this process keeps until COMMAND ends. The first process
+    that loads a file copies it; all others, including those in other runs of this user, map the copy. The file may be
+    modified or replaced during the run. A report states what was shared, what was not, and why. It is printed on stderr
+    when COMMAND ends, and whenever this process receives SIGUSR2.
 
     The exit status is that of COMMAND, or 128 + N if signal N ended it. Other signals are forwarded to COMMAND. onecopy
-    must be installed in its environment. Nothing is shared by processes that ignore PYTHONPATH (python -I, -E).
+    must be installed in COMMAND's environment. Processes that ignore PYTHONPATH (python -I, -E) share nothing.
     """
     return runner.run(command, output=output, quiet=quiet, keep=keep, mapped=mapped)

@@ -1,6 +1,6 @@
 """Run a program for `onecopy run`, and report what its processes share.
 
-Every program waits for these imports, so they are few. One thread answers requests of the processes; another one
+Every program waits for these imports, so there are few. One thread answers requests from the processes; another one
 samples them, which may take long. The threads import their modules at the first request, or after `SAMPLING_SECONDS`.
 """
 
@@ -42,7 +42,7 @@ def block_early() -> None:
 
 
 def parsed(words: Sequence[str]) -> dict[str, Any] | None:
-    """Parse the command line without click; return the arguments of `run`, or None if click must handle it."""
+    """Parse the command line without click. Return the arguments of `run`, or None if click must handle it."""
     options: dict[str, Any] = {}
     rest = list(words)
     while rest and rest[0] in (*_FLAGS, "--report"):
@@ -67,7 +67,7 @@ def run(
     keep: bool = False,
     mapped: Sequence[str] = (),
 ) -> int:
-    """Run a command and return its exit status; the arguments are the options of `onecopy run`."""
+    """Run a command and return its exit status. The arguments are the options of `onecopy run`."""
     try:
         descriptor = memory_file(RUN_FILE)
     except (OSError, AttributeError) as error:  # only Linux has the function
@@ -110,7 +110,7 @@ class _Processes:
         self._server: SnapshotServer | None = None
 
     def start(self, listening: int, server: str, *, joins: bool) -> None:
-        """Answer and sample the processes in threads that end with this process; `joins` is that of the server."""
+        """Answer and sample the processes in threads that end with this process. For `joins`, see `SnapshotServer`."""
 
         def answer() -> None:
             select.select([listening], [], [], SAMPLING_SECONDS)
@@ -136,16 +136,16 @@ class _Processes:
         _thread.start_new_thread(sample, ())
 
     def leave(self) -> None:
-        """Let servers of other runs no longer find that of this run."""
+        """Hide this run's server from the servers of other runs."""
         if self._server is not None:
             self._server.leave()
 
     def have_reported(self) -> bool:
-        """Return whether any process may have reported a call."""
+        """Return whether any process may have reported a call so far."""
         return self._sampler is not None or os.fstat(self._run_file).st_size > 0
 
     def report(self, *, living: bool = False) -> RunReport:
-        """Sample the processes, and return the report of all of them, or only of those that are alive."""
+        """Sample the processes, and return a report on all of them, or only on those that are alive."""
         is_locked = self._lock.acquire(timeout=MAX_WAIT_SECONDS)  # a process may hold up the other thread forever
         try:
             sampler = self._sampler_of_run()
@@ -164,7 +164,7 @@ class _Processes:
 
 
 def _environment(given: Mapping[str, str], server: str) -> dict[str, str]:
-    """Return the environment in which every Python process imports `onecopy.auto` as it starts."""
+    """Return an environment in which every Python process imports `onecopy.auto` when it starts."""
     folder = os.path.join(os.path.dirname(str(onecopy.__file__)), "run", "startup")  # noqa: PTH118, PTH120 - text
     paths = given.get("PYTHONPATH", "")
     others = [each for each in paths.split(os.pathsep) if each != folder] if paths else []  # "" is the working folder

@@ -1,8 +1,8 @@
 """Consoles, tables and progress bars.
 
-Results go to stdout, progress and notes to stderr. Without a terminal there are no colours and no bars, and the width
-is 80 columns or COLUMNS. A table never cuts a number: if its numbers need more space, it is wider than the terminal.
-Text is never parsed for markup or emoji.
+Results go to stdout, progress and notes to stderr. Without a terminal, there are no colours or progress bars, and the
+width is COLUMNS, or 80 if that is not set. Numbers in a table are never cut: if they need more space, the table is
+wider than the terminal. Text is never parsed for markup or emoji.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ if TYPE_CHECKING:
 GAP = 2
 """Spaces between two columns."""
 MIN_FOLDED = 16
-"""Minimum width of a column that folds, unless its text is shorter."""
+"""Minimum width of a column that can fold, unless its text is shorter."""
 SECONDS_BETWEEN_LINES = 30.0
-"""Seconds between two lines of progress without a terminal."""
+"""Seconds between two progress lines if there is no terminal."""
 MAX_CELL, MAX_COLUMN = 500, 20_000_000
-"""Maximum characters of a cell and of a column: a name may be a mebibyte long, and would pad all rows to its width."""
+"""Maximum characters in a cell and in a column. A name may be a mebibyte long, and would widen all rows."""
 
 
 def share(part: int | None, whole: int) -> str:
-    """Return a share in percent, or "?" if it is unknown; 0 % and 100 % are exact."""
+    """Return a share in percent, or "?" if it is unknown. The results 0 % and 100 % are exact."""
     if part is None:
         return "?"
     if part >= whole:
@@ -74,10 +74,10 @@ def err() -> Console:
 
 
 class Grid:
-    """A table of plain text, in which a cell may have several lines.
+    """A table of plain text whose cells may have several lines.
 
-    Titles are a list, or words in which "_" stands for a space. ">" before a title aligns its column to the right; "~"
-    after it lets the column fold, which columns of numbers must not do.
+    Titles are given as a list, or as words in which "_" stands for a space. ">" before a title aligns its column to the
+    right; "~" after it lets the column fold (do not use it for numbers).
     """
 
     def __init__(self, titles: str | Sequence[str], rows: Iterable[tuple[str, ...]] = ()) -> None:
@@ -96,14 +96,14 @@ class Grid:
         return sum(widths) + GAP * (len(widths) - 1)
 
     def show(self, console: Console) -> None:
-        """Print the table as wide as the console, or wider if the numbers need more space."""
+        """Print the table with the width of the console, or wider if the numbers need more space."""
         title, body = self._texts(console.width)
         console.print(title, soft_wrap=True)
         if self.rows:
             console.print(Segments([Segment(body), Segment.line()]), soft_wrap=True)  # not a Text: wrapping is slow
 
     def text(self, width: int) -> Text:
-        """Return the table at this width, or wider if the numbers need more space."""
+        """Return the table with this width, or wider if the numbers need more space."""
         title, body = self._texts(width)
         return Text.assemble(title, f"\n{body}") if self.rows else title
 
@@ -122,7 +122,7 @@ class Grid:
         return [titles, *cut]
 
     def _widths(self, rows: list[tuple[str, ...]], width: int) -> list[int]:
-        """Return the widths of the columns; columns that fold shrink to fit into `width`, the widest first."""
+        """Return the column widths. To fit into `width`, columns that can fold shrink, starting with the widest."""
         columns = zip(*rows, strict=True)
         widths = [max(_length(line) for cell in column for line in cell.split("\n")) for column in columns]
         least = [min(own, MIN_FOLDED) if folds else own for own, folds in zip(widths, self._folds, strict=True)]
@@ -150,12 +150,12 @@ def _length(text: str) -> int:
 
 
 def show_line(console: Console, text: str, style: str = "") -> None:
-    """Print a paragraph of untrusted text: folded at words on a terminal, else as one line."""
+    """Print a paragraph of untrusted text, wrapped on a terminal, and otherwise as one line."""
     console.print(Text(escape(text), style=style), soft_wrap=not console.is_terminal)
 
 
 class RateColumn(ProgressColumn):
-    """A column with the mean rate in GiB/s."""
+    """A column that shows the mean rate in GiB/s."""
 
     def render(self, task: Task) -> Text:
         """Return the cell."""
@@ -163,12 +163,12 @@ class RateColumn(ProgressColumn):
 
 
 class LogProgress(Progress):
-    """Progress for a log file: one line every 30 s, and none for shorter tasks."""
+    """Progress for a log file: one line every 30 s, and no lines for shorter tasks."""
 
     _next: float | None = None
 
     def update(self, task_id: TaskID, **fields: Any) -> None:
-        """Update a task, and print a line if the last one is 30 s old."""
+        """Update a task, and print a line if the last one was printed 30 s ago."""
         super().update(task_id, **fields)
         now = monotonic()
         if self._next is None:
@@ -181,7 +181,7 @@ class LogProgress(Progress):
 
 
 def progress_bar(console: Console, *columns: ProgressColumn) -> Progress:
-    """Return a transient progress bar; without a terminal it prints a line every 30 s."""
+    """Return a transient progress bar. Without a terminal, it prints a line every 30 s."""
     kind = Progress if console.is_terminal else LogProgress
     return kind(
         TextColumn("{task.description}", markup=False),
@@ -196,7 +196,7 @@ def progress_bar(console: Console, *columns: ProgressColumn) -> Progress:
 
 @contextmanager
 def progress(what: str, *columns: ProgressColumn) -> Iterator[Callable[[int, int], None]]:
-    """Show progress on stderr, by default bytes and rate. Yield a function that takes the amount done and the total."""
+    """Show progress on stderr, by default bytes and rate. Yield a function that sets the amount done and the total."""
     with progress_bar(err(), *(columns or (DownloadColumn(), RateColumn()))) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

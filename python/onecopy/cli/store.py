@@ -1,4 +1,4 @@
-"""`onecopy store ls|prune|path`: list, remove and find the artefacts of stores, without creating a store."""
+"""`onecopy store ls|prune|path`: list, remove and find artefacts in stores, without creating a store."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def store_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def selected_folders(folder: str | None, place: Place | None) -> list[Path]:
-    """Return the selected folders; the default is both default folders."""
+    """Return the selected folders, which are by default both default folders."""
     if folder is not None and place is not None:
         raise click.UsageError("--folder and --place cannot be combined")
     if folder is not None:
@@ -42,18 +42,18 @@ def selected_folders(folder: str | None, place: Place | None) -> list[Path]:
 
 
 def existing_stores(folders: Sequence[Path], *, shared: bool) -> list[Store]:
-    """Return the stores of those folders that exist."""
+    """Return the stores in those of the folders that exist."""
     trust = () if shared else None
     return [Store(folder, trust=trust) for folder in folders if folder.is_symlink() or folder.exists()]
 
 
 def as_dicts(artefacts: Sequence[Artefact]) -> list[dict[str, Any]]:
-    """Return artefacts for JSON."""
+    """Convert artefacts to dicts for JSON."""
     return [asdict(artefact) | {"path": str(artefact.path)} for artefact in artefacts]
 
 
 def short(key: str) -> str:
-    """Return a key without folders, sizes, times, inodes and entity tags, and with short hashes."""
+    """Shorten a key: remove folders, sizes, times, inodes and entity tags, and shorten hashes."""
     if (url := re.match(r'([a-z0-9]+://.*), (?:etag (?:W/)?"[^"]*"|modified [^,]*), \d+ bytes', key)) is not None:
         return url[1]
     key = re.sub(r", \d+ bytes, written \d+(?:, changed \d+)?, inode \d+(?: of \d+)?", "", key)
@@ -77,7 +77,7 @@ def show(artefacts: Sequence[Artefact], *, whole: bool = False) -> None:
 
 
 def total(artefacts: Sequence[Artefact]) -> str:
-    """Return the number of artefacts and their total size."""
+    """Return the number of artefacts and their total size, as text."""
     return f"{counted(len(artefacts), 'artefact')}, {size(sum(artefact.bytes for artefact in artefacts))}"
 
 
@@ -91,11 +91,11 @@ def command() -> None:
 @click.option("--long", "whole", is_flag=True, help="Show full keys, as prune --key takes them.")
 @options.as_json()
 def ls(*, folder: str | None, place: Place | None, shared: bool, whole: bool, as_json: bool) -> None:
-    """List artefacts by last use. An unfinished build has a state: building, partial or stale claim.
+    """List artefacts by last use. For an unfinished build, the state is shown: building, partial or stale claim.
 
-    Keys are shown without folders, sizes, times, inodes and entity tags, and with short hashes; --long shows all. The
-    last line shows the size above which a build removes the least recently used artefacts. ONECOPY_MAX_BYTES sets it,
-    for example to 50GiB, 10% (of the file system) or unlimited; the default is 25%.
+    Keys are shown with short hashes and without folders, sizes, times, inodes and entity tags; --long shows everything.
+    The last line shows the size above which a build removes the least recently used artefacts. Set it with
+    ONECOPY_MAX_BYTES, for example to 50GiB, 10% (of the file system) or unlimited; the default is 25%.
     """
     folders = selected_folders(folder, place)
     stores = existing_stores(folders, shared=shared)

@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 UNKNOWN = 3
 """Exit status if no file is damaged, but at least one has no checksums."""
 SHOWN = 10
-"""Maximum number of damaged blocks that are printed; the JSON lists all."""
+"""Maximum number of damaged blocks to print; the JSON output lists all of them."""
 
 
 class Result(NamedTuple):
-    """The result for one file: a report if its status is "ok", otherwise a reason."""
+    """The result for one file: a report if the status is "ok", or otherwise a reason."""
 
     file: str
     status: Literal["ok", "damaged", "no checksums", "error"]
@@ -32,7 +32,7 @@ class Result(NamedTuple):
     blocks: tuple[BadBlock, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Return the fields that apply to the status."""
+        """Return a dict with the fields that apply to the status."""
         fields: dict[str, Any] = {"file": self.file, "status": self.status}
         if self.report is not None:
             return fields | self.report._asdict()

@@ -1,4 +1,4 @@
-"""`onecopy warm FILE...`: read files, or some of their arrays, into the page cache."""
+"""`onecopy warm FILE...`: read files, or some of the arrays in them, into the page cache."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onecopy.cli import options, reports, screen
 
 
 def warm(path: str, pattern: str | None, verify: bool, settings: dict[str, Any]) -> Any:
-    """Warm a file, or its arrays that match a pattern, and return the report."""
+    """Warm a file, or those of its arrays that match a pattern, and return the report."""
     with screen.progress("warm") as watch:
         if pattern is None and not verify:
             with reports.opened(path) as target:
@@ -31,7 +31,7 @@ def warm(path: str, pattern: str | None, verify: bool, settings: dict[str, Any])
 @click.option("--verify", is_flag=True, help="Verify the stored checksums in the same pass.")
 @options.as_json()
 def command(*, files: tuple[str, ...], as_json: bool, pattern: str | None, verify: bool, **settings: Any) -> None:
-    """Read each FILE into memory, with the files that an index or a model names, and report the result.
+    """Read each FILE, and the files that an index or a model names, into memory, and report the result.
 
     The kernel may evict the data again; `onecopy hold` keeps files in memory.
     """

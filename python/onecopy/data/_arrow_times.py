@@ -1,4 +1,4 @@
-"""Convert Arrow times from nanoseconds to microseconds, the unit of Python's times, without loss."""
+"""Losslessly convert Arrow times from nanoseconds to microseconds, the unit of Python's times."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def in_microseconds(path: str, batch: Any) -> Any:
-    """Return a batch with times in microseconds, as in Python. Raise FormatError if that would lose nanoseconds."""
+    """Convert a batch's times to microseconds, as in Python. Raise FormatError if that would lose nanoseconds."""
     for number, field in enumerate(batch.schema):
         kind = _microseconds(field.type)
         if kind != field.type:
@@ -26,7 +26,7 @@ def in_microseconds(path: str, batch: Any) -> Any:
 
 
 def _microseconds(kind: Any) -> Any:
-    """Return an Arrow type with microseconds instead of nanoseconds, including nested types."""
+    """Replace nanoseconds with microseconds in an Arrow type, including nested types."""
 
     def inner(field: Any) -> Any:
         return field.with_type(_microseconds(field.type))
@@ -48,8 +48,8 @@ def _microseconds(kind: Any) -> Any:
 def exact(path: str, fine: Any, coarse: Any) -> Any:
     """Return the batch in microseconds. Raise FormatError if the conversion lost nanoseconds.
 
-    Timestamps of type INT96 can represent any day. In nanoseconds they wrap around outside of the years 1677 to 2262,
-    and so does the difference between the two batches, which therefore is the lost part.
+    Timestamps of type INT96 can represent any day. In nanoseconds, they wrap around outside of the years 1677 to 2262.
+    The difference between the two batches wraps around, too, and is therefore the lost part.
     """
     for name, *pair in zip(coarse.schema.names, fine.columns, coarse.columns, strict=True):
         for exact, rounded in zip(*map(_leaves, pair), strict=True):
@@ -61,7 +61,7 @@ def exact(path: str, fine: Any, coarse: Any) -> Any:
 
 
 def _leaves(array: Any) -> Iterator[Any]:
-    """Yield the arrays of numbers, text and bytes in an Arrow array, which may be nested."""
+    """Yield the arrays of numbers, text and bytes in a possibly nested Arrow array."""
     if not array.type.num_fields:
         yield array
         return
@@ -72,7 +72,7 @@ def _leaves(array: Any) -> Iterator[Any]:
 
 def _nanoseconds(path: str, column: str, what: object) -> FormatError:
     return FormatError(
-        f"column {column!r}: {what}, but Python's times have microseconds: cast the column to microseconds or int64 "
+        f"column {column!r}: {what}, but Python's times are in microseconds: cast the column to microseconds or int64 "
         "with pyarrow, and share the rows of that table",
         Kind.UNSUPPORTED,
         path=path,

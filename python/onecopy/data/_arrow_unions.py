@@ -1,7 +1,7 @@
 """Convert Arrow unions to structs, for libraries without union types, such as datasets and polars.
 
-A value of a union becomes a struct with one field per type of the union; only the field of its own type is not null.
-The conversion is lossless, and copies the values.
+A union value becomes a struct with one field per type in the union. Only the field for the value's own type is not
+null. The conversion is lossless, and copies the values.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _has_union(kind: Any) -> bool:
 
 
 def _field(field: Any, kind: Any) -> Any:
-    """Return a nullable field with another type: null marks the types that a value does not have."""
+    """Return a nullable field with a different type. Null marks the types that a value does not have."""
     return field.with_type(kind).with_nullable(True)
 
 
@@ -79,7 +79,7 @@ def _struct_of_union(array: Any) -> Any:
 
 
 def _names(children: list[Any]) -> list[str]:
-    """Return a field name per child: its type without the width, which depends on the values; number duplicates."""
+    """Name a field for each child after its type, without the width, which depends on the values. Number duplicates."""
     names: list[str] = []
     for child in children:
         name = re.sub("^(large_|u(?=int))|(?<=int)[0-9]+|[<\\[].*", "", str(child.type)).replace("double", "float")

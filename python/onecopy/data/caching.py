@@ -1,10 +1,10 @@
-"""`cached`: a decorator for functions whose result is built once per machine and mapped by all processes.
+"""`cached`: a decorator for functions whose results are built once per machine and mapped by all processes.
 
     @oc.cached(inputs=["annotations.json"])
     def annotations():
         return json.loads(pathlib.Path("annotations.json").read_text())
 
-    rows = annotations()     # the first process of the machine calls the function; all others map its result
+    rows = annotations()     # the first process on the machine calls the function; all others map its result
 
 It calls `onecopy.share` (for rows of plain values) or `onecopy.share_object` (for any object) with a key computed from
 the input files, the code of the function and its arguments.
@@ -58,11 +58,11 @@ class Cached(Generic[P, T]):
         self._codec, self._store, self._progress = codec, store, progress
 
     def __get__(self, owner: Any, kind: type | None = None) -> Any:
-        """Return a bound method. The object is the first argument, so its class and attributes are part of the key."""
+        """Return a bound method. The object is the first argument, so the key includes its class and attributes."""
         return self if owner is None else types.MethodType(self, owner)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Return the result of the function for these arguments, built once per machine."""
+        """Return the function's result for these arguments, which is built once per machine."""
         inputs = self._keys(*args, **kwargs)
         if kwargs or len(args) != self._positional:
             bound = self._signature.bind(*args, **kwargs)
@@ -88,17 +88,17 @@ class Cached(Generic[P, T]):
 
     @functools.cached_property
     def _positional(self) -> int:
-        """Number of parameters, or -1 if some of them cannot be passed by position."""
+        """The number of parameters, or -1 if some of them cannot be passed by position."""
         kinds = [each.kind for each in self._signature.parameters.values()]
         positional = inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
         return len(kinds) if all(kind in positional for kind in kinds) else -1
 
     def key(self, *args: P.args, **kwargs: P.kwargs) -> str:
-        """Return the key of the input files and the version. Raise FileNotFoundError if a file is missing."""
+        """Return the key for the input files and the version. Raise FileNotFoundError if a file is missing."""
         return _key_of(self._keys(*args, **kwargs), self._version)
 
     def _keys(self, *args: P.args, **kwargs: P.kwargs) -> dict[str, str]:
-        """Return the key of each input file by its path."""
+        """Return the key of each input file, by path."""
         given = _paths(self._inputs(*args, **kwargs)) if callable(self._inputs) else self._inputs
         return {os.fspath(path): file_key(path) for path in given}
 
@@ -165,16 +165,16 @@ def cached(
     The result is built again when an input file or an argument changes, or when the program changes: the function's
     code, defaults, closure, annotations and globals; the functions and classes that it uses, directly or indirectly (in
     an installed package too, if the function belongs to that package); the compiled modules of the program; or the
-    version or installed files of a package that it uses. Two functions never share a result. Write ``@oc.cached`` or
-    ``@oc.cached(...)``. On a method, the object counts as an argument.
+    version or installed files of a package that it uses. Two functions never share a result. Use ``@oc.cached`` or
+    ``@oc.cached(...)``. For a method, the object counts as an argument.
 
     Some changes are **not detected**. If the result depends on the following, pass it as an argument or in `version`:
 
     * environment variables, the current folder, the clock, random numbers, the order of a set of strings
       (PYTHONHASHSEED), and files that are not among the `inputs`, such as those of `importlib.resources`;
-    * settings of the process: options of pandas, numpy and torch, the precision of `decimal`, the locale, log levels,
-      names added to `builtins`, handlers and accessors registered with a library;
-    * edits of installed packages, attributes that the program replaced in installed modules, and the versions of
+    * process settings: options of pandas, NumPy and torch, the precision of `decimal`, the locale, log levels, names
+      added to `builtins`, handlers and accessors registered with a library;
+    * edits of installed packages, attributes of installed modules that the program has replaced, and the versions of
       packages that are used only by other installed packages;
     * code that the program finds by a computed name: `eval`, `globals()`, `vars(module)`, `sys.modules[name]`, or an
       import or attribute whose name is not a constant;
@@ -189,7 +189,7 @@ def cached(
         Any text; it becomes part of the key.
     codec
         "records": the function returns (or yields) rows of plain values, or returns a dict; a call returns a List,
-        Table or Dict, like `onecopy.share`. Other containers are refused. "object": the function returns any object
+        Table or Dict, like `onecopy.share`. Other containers raise an error. "object": the function returns any object
         that can be pickled; a call returns an equal object whose arrays are views of a mapped file, like
         `onecopy.share_object`.
     store
@@ -201,15 +201,15 @@ def cached(
     -------
     Callable
         A decorator. The decorated function can be pickled and called in any process. It keeps no results in memory:
-        each call computes the key and opens the result again. That takes about a millisecond, plus the time to unpickle
+        each call computes the key and opens the result again. This takes about a millisecond, plus the time to unpickle
         an object, plus about a second per GB of arguments and globals, because every call hashes them. Instead of big
         data, pass a path or list a file in `inputs`.
 
     Raises
     ------
     TypeError
-        When called: an argument, a value that the function uses, or an attribute that a class leaves out of its pickles
-        (except a lock) has no stable identity. The message names it.
+        When called: an argument, a value that the function uses, or an attribute (except a lock) that a class omits
+        from its pickles has no stable identity. The message names it.
     FileNotFoundError, FileChanged
         When called: an input file is missing, or changed while the function read it.
     Exception

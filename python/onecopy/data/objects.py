@@ -1,18 +1,18 @@
-"""Any Python object in a file whose arrays are mapped: `save_object`, `load_object` and `share_object`.
+"""`save_object`, `load_object` and `share_object`: any Python object in a file whose arrays are mapped.
 
     oc.save_object("knn.oc", model)                       # a scikit-learn model, a DataFrame, a dataclass of arrays ...
     model = oc.load_object("knn.oc", trusted=True)        # arrays are views of the file, one copy per machine
     model = oc.share_object(train, key=oc.file_key(path)) # built once per machine, then loaded by every process
 
-The file is a valid safetensors file. The buffers of the object (numpy arrays, CPU tensors of torch, columns of pandas,
-buffers of Arrow) are arrays of that file, with names such as "coef_"; `onecopy.open` shows them without running any
-code. The rest, usually a few kilobytes, is a pickle in the array "object.pickle".
+The file is a valid safetensors file. The object's buffers (NumPy arrays, CPU torch tensors, pandas columns, Arrow
+buffers) are arrays in that file, with names such as "coef_"; `onecopy.open` shows them without running any code. The
+rest, usually a few kilobytes, is a pickle in the array "object.pickle".
 
 **Trust.** A pickle is a program: loading it runs code that its author wrote. Only two functions load pickles:
 `load_object` with ``trusted=True``, and `share_object` for files in a store that only this user can access.
 
-**When not to use it.** For rows of plain Python values: `onecopy.share` keeps them in the file, while a pickle creates
-all of them in each process. For weights alone: `onecopy.save`.
+**When not to use it.** For rows of plain Python values, use `onecopy.share`, which keeps them in the file; a pickle
+creates all of them in each process. For weights alone, use `onecopy.save`.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ def load_object(
     The call does not read the arrays. All processes that load the file share one copy, and each view keeps it mapped.
 
     **This runs code from the file**: unpickling calls the functions that its author chose. Load only files that you
-    wrote, or that come from a source whose programs you would install. `onecopy.open` shows the arrays of any file
-    without running code.
+    wrote yourself, or that come from a source whose programs you would install. `onecopy.open` shows the arrays of any
+    file without running code.
 
     Parameters
     ----------
@@ -76,23 +76,23 @@ def load_object(
         Must be True, to confirm that the file may run code in this process.
     private
         True: arrays are writable, on copy-on-write pages: the file never changes, and written pages become private
-        memory of this process. False: numpy arrays are read-only; tensors of torch are still writable, because torch
+        memory of this process. False: NumPy arrays are read-only; torch tensors are still writable, because torch
         has no read-only tensors.
     report
-        Called with a `LoadReport`. None: the logger "onecopy" warns if the classes of the object copy 1 MiB or more of
-        the arrays during loading, as the trees of scikit-learn do.
+        Called with a `LoadReport`. None: the logger "onecopy" warns if the object's classes copy 1 MiB or more of the
+        arrays during loading, as scikit-learn's trees do.
 
     Raises
     ------
     ValueError
-        `trusted` is not True; nothing was opened.
+        `trusted` is not True. Nothing was opened.
     OSError
         The file cannot be opened or mapped.
     FormatError
         The file was not written by `save_object`, or it is damaged.
     ChecksumError, NoChecksum
-        The pickle does not match its checksum, or has no checksum; nothing was unpickled. The arrays are not verified,
-        because they are only data; `ArrayFile.verify` verifies them.
+        The pickle does not match its checksum, or has no checksum. Nothing was unpickled. The arrays are not verified,
+        because they are only data; use `ArrayFile.verify` to verify them.
     Exception
         Errors of the object's classes, such as ImportError if they are missing. A note states the path of the file and
         the versions of the packages that wrote it.
@@ -187,12 +187,12 @@ METADATA = "onecopy.object"
 PICKLE, BUFFERS, SMALL = "object.pickle", "object.buffers", "object.small"
 VERSION = 1
 MIN_BYTES = 1024
-"""Size of the smallest buffer that is stored as a separate array."""
+"""Minimum size in bytes of a buffer that is stored as a separate array."""
 SMALL_ALIGNMENT = 16
 
 
 class Buffer(NamedTuple):
-    """The location of a buffer: a row of "object.buffers"."""
+    """The location of a buffer, as a row in "object.buffers"."""
 
     array: str
     offset: int
@@ -201,20 +201,20 @@ class Buffer(NamedTuple):
 
 
 class About(NamedTuple):
-    """The description of an object in the metadata of its file."""
+    """The description of an object in its file's metadata."""
 
     type: str
     """Module and name of its class."""
     arrays: list[str]
-    """Names of the arrays that consist of one buffer."""
+    """Names of the arrays that consist of a single buffer."""
     python: str
-    """Version of Python: "3.11"."""
+    """Version of Python, such as "3.11"."""
     packages: dict[str, str]
     """Versions of the packages whose classes the pickle uses."""
 
 
 def version_of(package: str) -> str | None:
-    """Return the version of an imported package as it is recorded, or None if the version is unknown."""
+    """Return the version of an imported package in recorded form, or None if the version is unknown."""
     module = sys.modules.get(package)
     version = getattr(module, "__version__", None)
     return version if isinstance(version, str) else store.version_of(getattr(module, "__file__", None))
@@ -252,7 +252,7 @@ def _has_types(kind: Any, arrays: Any, python: Any, packages: Any) -> bool:
 
 
 def buffers_of(file: ArrayFile, names: list[str]) -> list[Buffer]:
-    """Return the locations of the buffers. Raise FormatError if one is outside of the arrays."""
+    """Return the locations of the buffers. Raise FormatError if a buffer is outside of the arrays."""
     sizes = {entry.name: entry.nbytes for entry in file.entries}
     missing = [name for name in (PICKLE, BUFFERS, SMALL, *names) if name not in sizes]
     if missing:
@@ -282,25 +282,25 @@ def share_object(
     private: bool = False,
     report: Callable[[LoadReport], object] | None = None,
 ) -> T:
-    """Return the object that a function builds, once per machine, with arrays that all processes share.
+    """Return the object that a function builds once per machine, with arrays that all processes share.
 
-    The first process of the machine that calls this function calls `factory` and writes the object to the store
+    The first process on the machine that calls this function calls `factory` and writes the object to the store
     (`save_object`). All processes, in this run and later ones, load it from there (`load_object`) without reading the
-    arrays. Before unpickling, the call checks the owner of the store, to which only this user has access, and the
-    checksums of the pickle.
+    arrays. Before unpickling, the call checks that only this user has access to the store, and verifies the pickle's
+    checksums.
 
     Parameters
     ----------
     factory
-        A function without arguments that returns the object. Like `onecopy.cached`, the call builds the object again
-        when the function, or code of the program that it uses, changes; and when the version of Python, or of a package
-        whose classes the object contains, changes.
+        A function without arguments that returns the object. As with `onecopy.cached`, the object is built again if the
+        function, or any of the program's code that it uses, changes. It is also built again if the version of Python,
+        or of a package whose classes the object contains, changes.
     key
-        Text that identifies the data that the object is built from; see `onecopy.file_key`.
+        Text that identifies the data from which the object is built; see `onecopy.file_key`.
     store
         A `onecopy.Store`, or a folder; None: the default store on disk.
     source
-        The file that the object is built from: `onecopy store ls` shows it, and a change during the build is an error.
+        The file from which the object is built. `onecopy store ls` shows it. A change during the build raises an error.
     private, report
         As for `load_object`.
 
@@ -341,7 +341,7 @@ def stored_object(
     private: bool = False,
     report: Callable[[LoadReport], object] | None = None,
 ) -> Any:
-    """Return the object that `make` builds, or load it if the store has it under `key`, which identifies its source."""
+    """Return the object that `make` builds, or load it from the store, where `key` identifies its source."""
 
     def find(name: str) -> Artefact:
         return place.get_or_build(name, lambda path: save_object(path, make(), durable=place.durable), source=source)
@@ -356,7 +356,7 @@ def stored_object(
 
 
 def _other_versions(found: Artefact) -> str:
-    """Return the installed versions of an object's packages if any of them has changed, otherwise ""."""
+    """Return the installed versions of an object's packages if any of them has changed, or "" otherwise."""
     with arrays.open(found) as file:
         saved = about_of(file).packages
     now = dict[str, str | None]()
@@ -371,7 +371,7 @@ class _Part(NamedTuple):
     """A buffer outside of the pickle. Tensors that share memory have one buffer."""
 
     name: str
-    """Path of its array in the object, or the class that contains it; not unique."""
+    """Path of its array in the object, or the class that contains it. Not unique."""
     content: Any
     """The value to save: an array or tensor with the type and shape of the data, or its bytes."""
     raw: memoryview
@@ -380,7 +380,7 @@ class _Part(NamedTuple):
 
 
 def _content(flat: NDArray[Any], raw: NDArray[Any]) -> NDArray[Any]:
-    """Return an array in the form in which it is saved: as bytes, with another axis, if safetensors lacks its type."""
+    """Convert an array for saving: if safetensors lacks its type, to bytes with an additional axis."""
     little = flat.dtype.newbyteorder("<") == flat.dtype
     return flat if little and arrays.of_numpy(flat.dtype) else raw.reshape(*flat.shape, flat.dtype.itemsize)
 
@@ -391,7 +391,7 @@ def _is_spacy_vectors(value: Any) -> bool:
 
 
 def _arrow_of(value: Any) -> Any:
-    """Return a frame or series of polars as an Arrow table, or None if it is neither, or Arrow would change it."""
+    """Convert a polars frame or series to an Arrow table. Return None for other values, or if Arrow would change it."""
     polars = sys.modules.get("polars")
     if polars is None or type(value) not in (polars.DataFrame, polars.Series):
         return None
@@ -406,8 +406,8 @@ def _arrow_of(value: Any) -> Any:
 class _Buffers:
     """The buffers outside of a pickle.
 
-    They must not refer to the pickler: in a reference cycle they would exist until the garbage collector clears them,
-    and clearing views of memory that is still exported crashes classes such as the trees of scikit-learn.
+    They must not refer to the pickler: in a reference cycle, they would exist until the garbage collector clears them,
+    and clearing views of memory that is still exported crashes classes such as scikit-learn's trees.
     """
 
     def __init__(self) -> None:
@@ -417,11 +417,11 @@ class _Buffers:
         self._waiting: dict[int, tuple[pickle.PickleBuffer, _Part]] = {}  # by `id` of the buffer
 
     def name(self, kind: str) -> str:
-        """Return a name for the next buffer if its path in the object is unknown."""
+        """Return a name for the next buffer whose path in the object is unknown."""
         return f"{self.owner or kind} {len(self.parts)}"
 
     def add(self, part: _Part) -> pickle.PickleBuffer:
-        """Return the buffer of a part for the pickler, which then passes it to `take`."""
+        """Add a part, and return its buffer for the pickler, which then passes it to `take`."""
         buffer = pickle.PickleBuffer(part.raw)
         self._waiting[id(buffer)] = buffer, part
         return buffer
@@ -446,7 +446,7 @@ class _Pickler(pickle.Pickler):
         self._storages: dict[int, _Part] = {}
 
     def reducer_override(self, value: Any) -> Any:
-        """Return a function and its arguments for an array, tensor or storage; otherwise NotImplemented."""
+        """Return a function and its arguments for an array, tensor or storage, or NotImplemented for other objects."""
         if isinstance(value, (type, FunctionType)):
             self.modules.add(str(value.__module__).partition(".")[0])
             return NotImplemented
@@ -463,7 +463,7 @@ class _Pickler(pickle.Pickler):
         return NotImplemented
 
     def _reduced_of_library(self, value: Any) -> Reduced | None:
-        """Return a function and its arguments for an object that its library would pickle as bytes, otherwise None."""
+        """Return a function and its arguments for an object that its library would pickle as bytes, or None."""
         if (table := _arrow_of(value)) is not None:
             self.buffers.owner, self.modules = type(value).__name__, self.modules | {"polars"}
             return (unpickle.polars_frame if self.buffers.owner == "DataFrame" else unpickle.polars_series), (table,)
@@ -512,17 +512,17 @@ class _Pickler(pickle.Pickler):
 
 
 _MAX_OBJECTS = 100_000
-"""Number of objects that are visited. Arrays in other objects are named after the class that contains them."""
+"""Maximum number of objects to visit. Arrays in other objects are named after the class that contains them."""
 _MAX_ITEMS = 1000
-"""Number of items of a list or dict that are visited."""
+"""Maximum number of items to visit in a list or dict."""
 _MAX_NAME_LENGTH = 200
 _TORCH_MODULE_ATTRIBUTES = ("_modules", "_parameters", "_buffers")
-"""Attributes that the names of weights, such as "0.weight", leave out."""
+"""Attributes that the names of weights, such as "0.weight", omit."""
 _PLAIN = (str, bytes, bytearray, int, float, complex, bool, type(None), type)
 
 
 def paths_of(value: Any) -> dict[int, str]:
-    """Map the `id` of each array and tensor in an object to its shortest path, without calling methods of the object.
+    """Map the `id` of each array and tensor in an object to its shortest path, without calling the object's methods.
 
     >>> import numpy as np
     >>> inner = np.zeros(3)
@@ -545,7 +545,7 @@ def paths_of(value: Any) -> dict[int, str]:
 
 
 def is_array(value: Any) -> bool:
-    """Return whether a value is a numpy array, without importing numpy."""
+    """Return whether a value is a NumPy array, without importing numpy."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(value, numpy.ndarray)
 
@@ -576,7 +576,7 @@ def _joined(path: str, key: Any) -> str:
 
 
 def _unique(wanted: str, taken: set[str]) -> str:
-    """Return `wanted` as valid text, with a number if that name is taken, and add the result to `taken`."""
+    """Return `wanted` as valid text, with a number if the name is taken, and add the result to `taken`."""
     text = wanted.encode("utf-8", "backslashreplace").decode()[:_MAX_NAME_LENGTH]
     if text.startswith("#") or not text:  # reserved by the file format
         text = f"array {text}"
@@ -597,12 +597,12 @@ def save_object(
 ) -> None:
     """Write an object to a file from which `load_object` maps its arrays.
 
-    The result is a valid safetensors file with checksums. Like files of `onecopy.save`, it appears complete or not at
-    all. Each numpy array, each CPU tensor of torch, and each buffer that a class exports with pickle protocol 5
-    (pandas, SciPy, scikit-learn, Arrow) becomes an array of the file, aligned to 64 bytes and named after its path in
-    the object, such as "coef_" or "layers.0.weight". Arrays in Fortran order are stored transposed. All other parts are
-    pickled into the array "object.pickle", including arrays of Python objects, subclasses of arrays other than
-    `numpy.memmap`, and data that other classes pickle as bytes.
+    The result is a valid safetensors file with checksums. As with `onecopy.save`, it appears complete or not at all.
+    Each NumPy array, each CPU torch tensor, and each buffer that a class exports with pickle protocol 5 (pandas, SciPy,
+    scikit-learn, Arrow) becomes an array in the file, aligned to 64 bytes and named after its path in the object, such
+    as "coef_" or "layers.0.weight". Arrays in Fortran order are stored transposed. All other parts are pickled into the
+    array "object.pickle", including arrays of Python objects, subclasses of arrays other than `numpy.memmap`, and data
+    that other classes pickle as bytes.
 
     Parameters
     ----------
@@ -618,7 +618,7 @@ def save_object(
     OSError, ValueError
         As for `onecopy.save`.
     Exception
-        The object cannot be pickled; its class usually raises pickle.PicklingError or TypeError.
+        The object cannot be pickled. Its class usually raises pickle.PicklingError or TypeError.
 
     Examples
     --------
@@ -655,7 +655,7 @@ def save_object(
 
 
 def python_version() -> str:
-    """Return the version of Python in the form that files record, such as "3.11"."""
+    """Return the version of Python in the recorded form, such as "3.11"."""
     return f"{sys.version_info.major}.{sys.version_info.minor}"
 
 

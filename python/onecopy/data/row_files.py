@@ -3,10 +3,10 @@
     anns = oc.share(records.json_rows("instances.json", "annotations"), key=oc.file_key("instances.json"))
 
 JSON is parsed by the compiled module without the GIL, and Parquet by pyarrow. The file is opened when the rows are
-read, so a source costs nothing if the store already has the artefact. An import takes a few MB of memory, whatever the
-size of the file. Iterate over a source to see its rows. Rows of Arrow tables of other libraries (`arrow_rows`) are read
-batch by batch, without creating Python objects. `import_json`, `import_jsonl` and `import_parquet` write the rows of a
-source to a file of records.
+read, so a source costs nothing if the store already contains the artefact. An import takes a few MB of memory, whatever
+the size of the file. Iterate over a source to see its rows. Rows of other libraries' Arrow tables (`arrow_rows`) are
+read batch by batch, without creating Python objects. `import_json`, `import_jsonl` and `import_parquet` write the rows
+of a source to a file of records.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 Container = Literal["list", "dict"]
 OnProgress = Callable[[int, int], object]
-"""Called about 20 times per second with (bytes of the source done, bytes in total); an exception stops the import."""
+"""Called about 20 times per second with (source bytes done, bytes in total). An exception stops the import."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class _Import:
     on_rows: Callable[[int], object] | None
 
     def report(self, rows: int, done: int) -> None:
-        """Report the number of rows in the builder, and the number of bytes that were read."""
+        """Report the number of rows in the builder and the number of bytes read."""
         if self.on_bytes is not None:
             self.on_bytes(done, self.nbytes)
         if self.on_rows is not None:
@@ -56,10 +56,10 @@ class _Import:
 
 
 class RowSource:
-    """The rows of a file; created by `json_rows`, `jsonl_rows` and `parquet_rows`.
+    """The rows in a file; created by `json_rows`, `jsonl_rows` and `parquet_rows`.
 
-    Iterating imports the whole file into unnamed records and yields their rows (or pairs, for a dict). It raises the
-    errors of an import.
+    Iteration imports the whole file into unnamed records, and yields their rows (or pairs, for a dict). It raises the
+    same errors as an import.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class RowSource:
         self._read, self._options, self._on_progress = read, options, progress
 
     def name(self) -> str:
-        """Return text that identifies the kind of the source, the selected part of the file, and the options."""
+        """Return text that identifies the kind of source, the selected part of the file, and the options."""
         options = {"path": self.path, "container": self.container, **self._options}
         # The names of the functions that read files are part of keys.
         return f"{self._read.__name__} {digest_of(options, 'an option of the source')}"
@@ -118,11 +118,11 @@ def json_rows(
     container: Container = "list",
     progress: OnProgress | None = None,
 ) -> RowSource:
-    r"""Return the rows of a JSON file as a source: the items of an array, or the members of an object.
+    r"""Return the rows in a JSON file as a source: the items of an array, or the members of an object.
 
-    The values are equal to those of `json.load`: integers of any size, the nearest floats, NaN and Infinity, and the
-    last value of a duplicate key. The whole file is validated, including the parts outside the rows. The file is
-    mapped. An import takes a few MB of memory, plus 16 bytes per value in the largest object of a row.
+    The values are the same as with `json.load`: integers of any size, the nearest floats, NaN and Infinity, and the
+    last value of a duplicate key. The whole file is validated, including the parts outside of the rows. The file is
+    mapped. An import takes a few MB of memory, plus 16 bytes per value in the largest object in a row.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ def json_rows(
     FormatError
         When the rows are read: the text is not valid JSON, it has no value at `path`, the value is not an array, or the
         text contains an unpaired surrogate (``"\ud800"``), which UTF-8 cannot represent, or more than 60 levels of
-        nesting. The message states file, byte, line, column and the path of the value.
+        nesting. The message states the file, byte, line and column, and the path of the value.
     OSError
         The file cannot be opened or mapped.
 
@@ -162,7 +162,7 @@ def json_rows(
 
 
 def jsonl_rows(source: str | os.PathLike[str], *, progress: OnProgress | None = None) -> RowSource:
-    r"""Return the rows of a JSON Lines file as a source: one value per line; empty lines are skipped.
+    r"""Return the rows in a JSON Lines file as a source. Each line contains one value; empty lines are skipped.
 
     See `json_rows` for values, memory and errors.
 
@@ -181,11 +181,11 @@ def jsonl_rows(source: str | os.PathLike[str], *, progress: OnProgress | None = 
 def parquet_rows(
     source: str | os.PathLike[str], *, columns: Sequence[str] | None = None, progress: OnProgress | None = None
 ) -> RowSource:
-    """Return the rows of a Parquet file as a source; each row is a dict as in ``pyarrow.Table.to_pylist``.
+    """Return the rows in a Parquet file as a source. Each row is a dict as in ``pyarrow.Table.to_pylist``.
 
-    Needs pyarrow, which reads one batch of rows at a time. Numbers, text, bytes, lists and structs are copied from the
-    memory of Arrow; a batch with a column of another type (times, decimals, maps) is converted to Python objects first.
-    Timestamps, durations and times in nanoseconds become objects of `datetime`, which have microseconds.
+    This requires pyarrow, which reads one batch of rows at a time. Numbers, text, bytes, lists and structs are copied
+    from Arrow's memory; a batch with a column of another type (times, decimals, maps) is first converted to Python
+    objects. Timestamps, durations and times in nanoseconds become `datetime` objects, in microseconds.
 
     Parameters
     ----------
@@ -199,7 +199,7 @@ def parquet_rows(
     Raises
     ------
     ImportError
-        When the rows are read: pyarrow is not installed. Errors of pyarrow are passed on.
+        When the rows are read: pyarrow is not installed. Errors from pyarrow are passed on.
     FormatError
         When the rows are read: a time has nanoseconds that would be lost; the message names the column.
     """
@@ -229,7 +229,7 @@ def _read_parquet(file: _Import, *, columns: Sequence[str] | None) -> int:
 
 
 def _is_plain(kind: Any) -> bool:
-    """Return whether the compiled module can read an Arrow type with the same values as `to_pylist`."""
+    """Return whether the compiled module reads the same values as `to_pylist` from an Arrow type."""
     from pyarrow import types
 
     if types.is_struct(kind) or types.is_list(kind) or types.is_large_list(kind):
@@ -239,13 +239,13 @@ def _is_plain(kind: Any) -> bool:
 
 
 class ArrowRows(Iterable[dict[str, Any]]):
-    """Rows of an Arrow stream that has not been read yet; created by `arrow_rows`."""
+    """The rows in an Arrow stream that has not been read yet; created by `arrow_rows`."""
 
     def __init__(self, table: Any) -> None:
         self._table = table
 
     def _arrow_stream(self) -> object:
-        """Return the capsule of the stream, for the builder of the compiled module."""
+        """Return the stream's capsule, for the compiled module's builder."""
         return self._table.__arrow_c_stream__()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -256,7 +256,7 @@ class ArrowRows(Iterable[dict[str, Any]]):
 
 
 def arrow_rows(table: Any) -> ArrowRows:
-    """Return the rows of a table that has the Arrow PyCapsule interface, as dicts with one key per column.
+    """Return the rows in a table that supports the Arrow PyCapsule interface, as dicts with one key per column.
 
     Parameters
     ----------
@@ -299,9 +299,9 @@ def import_json(
     container: Container = "list",
     progress: OnProgress | None = None,
 ) -> List[Any] | Dict[Any, Any]:
-    """Write the rows of a JSON file to a records file, and open it; see `json_rows` for the options and errors.
+    """Write the rows in a JSON file to a records file, and open it. See `json_rows` for the options and errors.
 
-    The write is atomic, like that of `save`: readers of `target` see the old file or the new one.
+    As with `save`, the write is atomic: readers of `target` see either the old file or the new one.
 
     Examples
     --------
@@ -319,7 +319,7 @@ def import_json(
 def import_jsonl(
     source: str | os.PathLike[str], target: str | os.PathLike[str], *, progress: OnProgress | None = None
 ) -> List[Any]:
-    """Write the rows of a JSON Lines file to a records file, and open it; see `jsonl_rows` for the errors."""
+    """Write the rows in a JSON Lines file to a records file, and open it. See `jsonl_rows` for the errors."""
     return _into(target, jsonl_rows(source, progress=progress))  # type: ignore[no-any-return]
 
 
@@ -330,7 +330,7 @@ def import_parquet(
     columns: Sequence[str] | None = None,
     progress: OnProgress | None = None,
 ) -> List[Any]:
-    """Write the rows of a Parquet file to a records file, and open it; see `parquet_rows` for options and errors."""
+    """Write the rows in a Parquet file to a records file, and open it. See `parquet_rows` for options and errors."""
     return _into(target, parquet_rows(source, columns=columns, progress=progress))  # type: ignore[no-any-return]
 
 
@@ -340,11 +340,11 @@ def _into(target: str | os.PathLike[str], rows: RowSource) -> Any:
 
 
 class Writer(Closeable):
-    """Writes rows to a records file, which appears complete when the writer is closed, or not at all.
+    """Writes rows to a records file, which appears complete or not at all when the writer is closed.
 
-    Rows are first written to an unnamed spool file in the folder of the target (or a folder on disk if that one is in
-    memory), because the last row can change the width and the type of a column; closing copies them to the target in
-    order. During closing, the data occupies twice its size.
+    Rows are first written to an unnamed spool file in the target's folder (or in a folder on disk if that one is in
+    memory), because even the last row can change the width and the type of a column. Closing copies them to the target
+    in order. During this time, the data occupies twice its size.
 
     Parameters
     ----------
@@ -385,7 +385,7 @@ class Writer(Closeable):
         return self._core
 
     def append(self, row: Any) -> None:
-        """Append one row, which is a pair (key, value) for ``container="dict"``."""
+        """Append one row, which for ``container="dict"`` is a pair (key, value)."""
         self._builder().append(row, plain_of)
 
     def extend(self, rows: Iterable[Any], *, progress: Callable[[int], object] | None = None) -> int:
@@ -415,7 +415,7 @@ class Writer(Closeable):
 def save(path: str | os.PathLike[str], data: Iterable[Any] | Mapping[Any, Any]) -> None:
     """Write a list, a dict or an iterator of rows to a records file, for `onecopy.open_records`.
 
-    The write is atomic: readers see the old file or the new one. See `Writer` for errors and disk space.
+    The write is atomic: readers see either the old file or the new one. See `Writer` for errors and disk space.
 
     Examples
     --------
@@ -434,16 +434,16 @@ def save(path: str | os.PathLike[str], data: Iterable[Any] | Mapping[Any, Any]) 
 def fill(
     builder: _core.RecordBuilder, rows: Iterable[Any], registry: Any, progress: Callable[[int], object] | None
 ) -> int:
-    """Append rows to a builder and return their number. Rows of a `RowSource` do not become Python objects."""
+    """Append rows to a builder and return their number. Rows from a `RowSource` do not become Python objects."""
     if isinstance(rows, RowSource):
         return rows.add_to(builder, registry, progress)
     return builder.extend(rows, registry, progress=progress)
 
 
 def rows_of(data: Any) -> tuple[Container, Iterable[Any]]:
-    """Return the container of data and its rows: the pairs of a dict, or the items of a list or an iterator.
+    """Return the container of the data ("list" or "dict") and its rows, which for a dict are pairs.
 
-    Raise Raise NotShareable for other containers, because reading them would return a List or a Dict.
+    Raise NotShareable for other containers, because reading them would return a List or a Dict instead.
     """
     kind = type(data)
     if kind is dict or isinstance(data, Dict):
@@ -465,7 +465,7 @@ def rows_of(data: Any) -> tuple[Container, Iterable[Any]]:
 
 
 def spool_folder(target: Path) -> str:
-    """Return the folder for the spool file: `target`, or a folder on disk if `target` is in memory."""
+    """Return the folder for the spool file, which is `target`, or a folder on disk if `target` is in memory."""
     folders = [target, Path(tempfile.gettempdir()), Path("/var/tmp")]  # noqa: S108 - the file is nameless
     on_disk = [folder for folder in folders if folder.is_dir() and not _core.is_in_memory(str(folder))]
     return str((on_disk or folders)[0])

@@ -11,13 +11,13 @@
     boxes = oc.share(lambda: {name: box_of(name) for name in names}, key=...)    # a Dict; the file contains its index
     boxes["a.jpg"], boxes.select(train)
 
-Opening a file builds nothing and reads no data. A pickled List contains the path and the identity of its file, less
-than 200 bytes, so passing it to DataLoader workers and other processes is cheap with any start method. Keys of a Dict
-are str, bytes, int, float, bool, None, and tuples of these.
+Opening a file builds nothing and reads no data. A pickled List contains only the path and the identity of its file
+(less than 200 bytes), so passing it to DataLoader workers and other processes is cheap with any start method. Keys of a
+Dict are str, bytes, int, float, bool, None, and tuples of these.
 
-Reading random rows of a mapped file one by one takes most of its time for cache misses. `take` reads all rows of a
-batch in one call of the compiled module, which prefetches them, creates no Python objects for numbers, and releases the
-GIL.
+When random rows of a mapped file are read one by one, most of the time is spent on cache misses. `take` reads all rows
+of a batch in one call of the compiled module, which prefetches them, creates no Python objects for numbers, and
+releases the GIL.
 
 **Threads.** All methods may be called from any thread.
 """
@@ -68,10 +68,10 @@ _ADVICE = "shared data is read-only: change it before sharing, or change a copy 
 
 
 class Origin:
-    """The open file of records, shared by all lists and views of it.
+    """An open records file, which all lists and views of it share.
 
-    `core` is the file in the compiled module, which suffices for reading rows; `onecopy.arrays` is loaded on demand.
-    `trusted` is True for files that this job wrote for itself; only their pickled values are unpickled.
+    `core` is the compiled module's file, which suffices for reading rows; `onecopy.arrays` is loaded on demand.
+    `trusted` is True for files that this job wrote for itself; only in these files are pickled values unpickled.
     """
 
     def __init__(self, core: _core.ArrayFile, given: str, source: _core.RecordSource, *, trusted: bool) -> None:
@@ -86,7 +86,7 @@ class Origin:
         return arrays.OneFile.of_compiled(self.core, self.given)
 
     def path(self) -> str:
-        """Return a path by which other processes can open the file while this process has it open."""
+        """Return a path with which other processes can open the file while this process has it open."""
         if not self.given.startswith("/proc/"):
             return absolute(self.given)
         return f"/proc/{os.getpid()}/fd/{self.core.mapping.fileno()}"
@@ -98,7 +98,7 @@ class Origin:
 
 
 class Backed(Closeable):
-    """Base class of lists and dicts of records: access to their file, and advice in the errors of mutating methods."""
+    """Base class of lists and dicts of records, with access to their file, and advice in the errors of mutation."""
 
     _origin: Origin
     report: Artefact | None = None
@@ -119,17 +119,17 @@ class Backed(Closeable):
 
     @property
     def path(self) -> str:
-        """Path of the file. Without a key, it is under /proc, and valid while this process has the file open."""
+        """Path of the file. Without a key, it is in /proc, and valid only while this process has the file open."""
         return self._origin.path()
 
     @property
     def nbytes(self) -> int:
-        """Size of the values in the whole file, in bytes, of which the machine holds one copy."""
+        """Size in bytes of the values in the whole file, of which the machine has a single copy."""
         return self._origin.source.payload
 
     @property
     def file(self) -> OneFile:
-        """The file as named arrays, which can be warmed, pinned and verified by name."""
+        """The file as named arrays, which can be individually warmed, pinned and verified."""
         return self._origin.file
 
     def warm(self, **options: Any) -> WarmReport | WarmJob:
@@ -142,7 +142,7 @@ class Backed(Closeable):
         return self._origin.file.evict()
 
     def pin(self) -> PinReport:
-        """Lock the file into memory; see `onecopy.files.pin`."""
+        """Lock the file in memory; see `onecopy.files.pin`."""
         return self._origin.file.pin()
 
     def residency(self) -> Residency:
@@ -158,7 +158,7 @@ class Joined(Base[T]):
     """Base class of `List` and `Chain`: concatenation, and comparison with lists row by row."""
 
     def concat(self, *others: Sequence[T]) -> Chain[T]:
-        """Return this sequence followed by others, as a Chain that copies no rows; ``a + b`` is the same."""
+        """Return this sequence followed by others, as a Chain, which copies no rows. ``a + b`` does the same."""
         return Chain(self, *others)
 
     def __add__(self, other: Sequence[T]) -> Chain[T]:
@@ -176,8 +176,8 @@ class Joined(Base[T]):
 class List(_core.Rows, Backed, Joined[T]):
     """The rows of a records file as a read-only sequence; created by `onecopy.share` and `onecopy.open_records`.
 
-    ``data[i]`` decodes row i into a new Python object, equal to the original and of the same types. A slice is a List
-    on the same memory, created in constant time. ``data.lazy[i]`` is a view that decodes only the fields that are read.
+    ``data[i]`` decodes row i into a new Python object that equals the original and has the same types. A slice is a
+    List on the same memory, created in constant time. ``data.lazy[i]`` is a view that decodes only accessed fields.
 
     Examples
     --------
@@ -225,7 +225,7 @@ class List(_core.Rows, Backed, Joined[T]):
         return self._rows_iter(backwards=True)
 
     def _different(self) -> Self:
-        """Return all rows, or only the first one if the type of the rows makes all of them equal."""
+        """Return all rows, or only the first one if their type implies that all rows are equal."""
         return self[:1] if self._rows_alike else self
 
     def __contains__(self, value: object) -> bool:
@@ -266,11 +266,11 @@ class List(_core.Rows, Backed, Joined[T]):
 
     @property
     def schema(self) -> Schema:
-        """The type of the rows; printed, it has one line per field."""
+        """The type of the rows. When printed, it has one line per field."""
         return schema_of(self._rows_type)
 
     def numpy(self) -> NDArray[Any]:
-        """Return a column of numbers as a read-only array without a copy; the array keeps the memory mapped.
+        """Return a column of numbers as a read-only array without a copy. The array keeps the memory mapped.
 
         Integers have the narrowest type that fits the column (int8 to int64); floats, and floats mixed with ints, are
         float64.
@@ -299,9 +299,9 @@ class List(_core.Rows, Backed, Joined[T]):
         return whole[start : stop if stop >= 0 else None : step]
 
     def __getitems__(self, indices: Iterable[SupportsIndex]) -> list[Any]:
-        """Return several rows as a list, prefetching the memory of each row while the previous one is decoded.
+        """Return several rows as a list. While a row is decoded, the memory of the next one is prefetched.
 
-        The fetcher of ``torch.utils.data.DataLoader`` calls this with the indices of a batch.
+        The fetcher of ``torch.utils.data.DataLoader`` calls this method with the indices of a batch.
         """
         return self._rows_values(row_numbers(indices))
 
@@ -336,7 +336,7 @@ Sequence.register(List)
 
 
 class Chain(Joined[T], Sequence[T]):
-    """Concatenated sequences, or a selection of their rows. It refers to the parts and copies no rows."""
+    """Concatenated sequences, or a selection of their rows. It only refers to the parts, and copies no rows."""
 
     def __init__(self, *parts: Sequence[T], rows: Sequence[int] | None = None) -> None:
         self._parts = [part for part in parts if len(part)]
@@ -384,7 +384,7 @@ _SHORT = _Short()
 
 
 def _start(shown: Iterator[str], count: int, brackets: str) -> str:
-    """Return the first two of `count` texts in brackets, or the error message if a row cannot be decoded."""
+    """Return the first two of `count` texts in brackets, or an error message if a row cannot be decoded."""
     try:
         first = list(itertools.islice(shown, 2))
     except FormatError as error:
@@ -427,7 +427,7 @@ class Table(List[T]):
         return tuple(self._rows_fields)
 
     def column(self, name: str) -> List[Any]:
-        """Return one column as a List, or as a Table if it consists of dicts, without a copy. Missing keys become None.
+        """Return a column as a List, or as a Table if it consists of dicts, without a copy. Missing keys become None.
 
         Raise KeyError if no row contains the key.
 
@@ -450,7 +450,7 @@ class Table(List[T]):
         indices
             Row numbers in any order, with repetitions: a list, an array or a tensor; negative ones count from the end.
         columns
-            Names of the columns; None: all.
+            Names of the columns; None: all columns.
         out
             "numpy", or "torch" for tensors on the memory of the arrays, made by ``torch.from_numpy``.
 
@@ -496,18 +496,18 @@ class Table(List[T]):
         return self._rows_take_columns(row_numbers(indices), names, ragged=Ragged, wrap=wrap)
 
     def rows(self, indices: Iterable[SupportsIndex]) -> list[T]:
-        """Return several rows as a list of dicts, prefetching their memory, like ``__getitems__``."""
+        """Return several rows as a list of dicts and prefetch their memory, like ``__getitems__``."""
         return self.__getitems__(indices)
 
     def __arrow_c_stream__(self, requested_schema: object = None) -> object:
         return self._rows_arrow_stream()
 
     def to_arrow(self, *, unions: Literal["dense", "struct"] = "dense") -> Any:
-        """Return the table as a ``pyarrow.Table`` on the same memory, without a copy; needs pyarrow.
+        """Return the table as a ``pyarrow.Table`` on the same memory, without a copy. This requires pyarrow.
 
         Other libraries accept the Table itself: ``polars.DataFrame(table)``, ``duckdb.sql("select ... from rows")``.
         The arrays keep the memory mapped. Selections, and slices with a step, are copied. All offsets and strings are
-        validated once, because consumers of Arrow trust them. docs/howto/tables.md lists the Arrow type of each type.
+        validated once, because consumers of Arrow trust them. docs/howto/tables.md lists the Arrow type for each type.
 
         Parameters
         ----------
@@ -543,8 +543,8 @@ class Table(List[T]):
 class Dict(_core.DictRows, Backed, Generic[K, V]):
     """The pairs of a records file as a read-only mapping; created by `onecopy.share` and `onecopy.open_records`.
 
-    ``d[key]`` decodes the value into a new Python object. Keys are compared by ``==`` and ``hash``, as in a dict: 1,
-    1.0 and True are the same key, and a NaN is never found.
+    ``d[key]`` decodes the value into a new Python object. Keys are compared with ``==`` and ``hash``, as in a dict: 1,
+    1.0 and True are the same key, and NaN is never found.
 
     Examples
     --------
@@ -572,7 +572,7 @@ class Dict(_core.DictRows, Backed, Generic[K, V]):
         return KeysView(self)
 
     def values(self) -> List[V]:
-        """Return the values in the order of the keys as a List, or a Table if all values are dicts, without a copy."""
+        """Return the values, in key order and without a copy, as a List, or as a Table if all values are dicts."""
         return self._part(1)
 
     def items(self) -> ItemsView[K, V]:
@@ -580,7 +580,7 @@ class Dict(_core.DictRows, Backed, Generic[K, V]):
         return _Items(self)
 
     def select(self, keys: Iterable[K]) -> List[V]:
-        """Return the values of some keys as a List or Table that takes 8 bytes per key and copies no values.
+        """Return the values for some keys as a List or Table that takes 8 bytes per key and copies no values.
 
         Raises
         ------
@@ -626,7 +626,7 @@ Mapping.register(Dict)  # as above
 
 
 class _Items(ItemsView[K, V]):
-    """Items that are iterated over without a lookup per key."""
+    """An items view that iterates without a lookup per key."""
 
     _mapping: Dict[K, V]
 
@@ -646,7 +646,7 @@ def open_records(path: str | os.PathLike[str] | Artefact, kind: type[KindT]) -> 
 
 
 def open_records(path: str | os.PathLike[str] | Artefact, kind: type[Any] | None = None) -> Any:
-    """Map a file of records, and return a List, a Table (a List whose rows are all dicts) or a Dict.
+    """Map a records file, and return a List, a Table (a List whose rows are all dicts) or a Dict.
 
     Opening reads no data and runs no code from the file; `onecopy.data.types` describes how values of classes are read.
 
@@ -660,7 +660,7 @@ def open_records(path: str | os.PathLike[str] | Artefact, kind: type[Any] | None
     Raises
     ------
     FormatError
-        The file contains no records or records of another kind, or its buffers do not match its schema.
+        The file contains no records, or records of a different kind, or its buffers do not match its schema.
     OSError
         The file cannot be opened or mapped: FileNotFoundError, PermissionError, ...
 
@@ -692,7 +692,7 @@ def of_path(path: str, *, trusted: bool, handle: _core.FileHandle | None = None)
 
 
 def of_descriptor(descriptor: int, *, trusted: bool) -> Any:
-    """Open an unnamed file, and close its descriptor, which the mapping does not need."""
+    """Open an unnamed file through its descriptor, and close the descriptor, which the mapping does not need."""
     try:
         return of_path(f"/proc/self/fd/{descriptor}", trusted=trusted)
     finally:
@@ -700,7 +700,7 @@ def of_descriptor(descriptor: int, *, trusted: bool) -> Any:
 
 
 def list_of(rows: _core.Rows, origin: Origin, fields: tuple[str | int, ...] = ()) -> List[Any]:
-    """Return rows as a Table if all of them are dicts with str keys, otherwise as a List."""
+    """Return rows as a Table if all of them are dicts with str keys, or otherwise as a List."""
     return (Table if rows._rows_are_dicts else List)(rows, origin, fields)
 
 

@@ -1,4 +1,4 @@
-"""`Schema`: the type of a column with its nested types. `Ragged`: a column of lists, stored in arrays."""
+"""`Schema`, the type of a column with its nested types, and `Ragged`, a column of lists that is stored in arrays."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Ragged", "Schema"]
 
 
 class Schema(NamedTuple):
-    """The type of the values at one position in the rows, with its nested types. Printed, it has a line per field.
+    """The type of the values at one position in the rows, with its nested types. When printed, it has a line per field.
 
     Examples
     --------
@@ -28,9 +28,9 @@ class Schema(NamedTuple):
     width: int
     """Size of an integer in bytes, from 1 to 8, or 0 for other kinds."""
     name: str
-    """Name of the type of an extension, or of the dtype of an array; empty for other kinds."""
+    """Name of an extension's type, or of an array's dtype; empty for other kinds."""
     ndim: int
-    """Number of dimensions of an array, or 0 for other kinds."""
+    """An array's number of dimensions, or 0 for other kinds."""
     fields: tuple[str, ...]
     """Keys of a record, in the order of `children`; empty for other kinds."""
     children: tuple[Schema, ...]
@@ -41,7 +41,7 @@ class Schema(NamedTuple):
 
     @property
     def line(self) -> str:
-        """The type as one line of text, without the fields of dicts."""
+        """The type as a single line of text, without the fields of dicts."""
         return f"{self._word()} | None" if self.nullable and self.kind != "null" else self._word()
 
     def field(self, name: str) -> Schema:
@@ -97,4 +97,4 @@ class Ragged(NamedTuple):
     """Values of all lists: an array; a Ragged for lists of lists; a dict of columns for lists of dicts; a tuple of
     columns for lists of tuples."""
     offsets: Any
-    """An int64 array with one element more than the number of lists; the first element is 0."""
+    """An int64 array with one more element than there are lists. The first element is 0."""

@@ -2,14 +2,14 @@
 
     anns = oc.share(lambda: load("instances.json"), key=oc.file_key("instances.json"))
 
-The first process of the machine that calls `share` builds the data. All others, however they were started (fork, spawn,
-forkserver, torchrun, another terminal), and later runs map the result within milliseconds. No process group and no
-server are needed; `onecopy store prune` frees the disk space.
+The first process on the machine to call `share` builds the data. All other processes, however they were started (fork,
+spawn, forkserver, torchrun, another terminal), and later runs map the result within milliseconds. No process group or
+server is needed; `onecopy store prune` frees the disk space.
 
-Data without a key has no name: it belongs to this process and to those to which this process passes the result, as an
-argument or in a Dataset. It is freed when the last of them ends, even if they are killed.
+Data without a key has no name. It is shared by this process and any process that receives the result, as an argument or
+in a Dataset. The data is freed when the last of these processes ends, even if they are killed.
 
-The modules for building are imported only in the process that builds, which is usually a child.
+The modules that build data are imported only in the process that runs the build, which is usually a child process.
 """
 
 from __future__ import annotations
@@ -77,31 +77,31 @@ def share(
     source: str | os.PathLike[str] | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> List[T] | Dict[Any, T]:
-    """Return a list or dict of Python values in memory that all processes of the machine share.
+    """Return a list or dict of Python values in memory that all processes on the machine share.
 
     Parameters
     ----------
     data
-        A list, a dict or an iterator of rows, or a function without arguments that returns one and is called only if
-        the data must be built. Other containers, including subclasses of list and dict, are refused; for these, use
-        `onecopy.share_object`, which returns an object of the same type. Rows are strings, bytes, numbers, None,
-        tuples, lists, dicts, numpy arrays and the types of `onecopy.data.types`, nested in any way.
+        A list, a dict or an iterator of rows, or a function without arguments that returns one of these and is called
+        only if the data must be built. Other containers, including subclasses of list and dict, raise an error; for
+        these, use `onecopy.share_object`, which returns an object of the same type. Rows are strings, bytes, numbers,
+        None, tuples, lists, dicts, NumPy arrays and the types of `onecopy.data.types`, nested in any way.
     key
         Processes that pass the same key get the same data, in this run and in later ones. The key must identify the
-        source of the data; see `onecopy.file_key`. The data is also built again when the function, or code of the
-        program that it uses, changes, as with `onecopy.cached`. None: the data has no name. This process and those to
-        which it passes the result share the data until all of them have ended.
+        source of the data; see `onecopy.file_key`. As with `onecopy.cached`, the data is also built again if the
+        function, or any of the program's code that it uses, changes. None: the data has no name. This process and any
+        process that receives the result share the data until all of them have ended.
     codec
         "records": values are stored by type; unsupported types raise NotShareable. "pickle": values of unsupported
-        types are pickled one by one, only for processes of this job; the job becomes part of the key.
+        types are pickled individually, for processes of this job only; the job becomes part of the key.
     store
-        The place of the data: a `onecopy.Store` or a folder. None with a key: the default folder on disk, whose cached
+        Where to keep the data: a `onecopy.Store` or a folder. None with a key: the default folder on disk, whose cached
         pages the kernel can reclaim. None without a key: memory, if the data takes at most a quarter of the available
-        memory, otherwise an unnamed file on disk. ``Store(place="memory")``: memory that is charged to the control
-        group of this process, and twice the size of the data during the build. The data is not written to a file on
+        memory, or otherwise an unnamed file on disk. ``Store(place="memory")``: memory that is charged to this
+        process's control group, and twice the size of the data during the build. The data is not written to a file on
         disk, but the kernel may swap it.
     source
-        The file that the data is built from: `onecopy store ls` shows it, and a change during the build is an error.
+        The file from which the data is built. `onecopy store ls` shows it. A change during the build raises an error.
     progress
         Called from time to time with (rows done, rows in total or 0 if unknown) in the process that builds the data,
         which may be a child. An exception that it raises ends the build and is passed on.
@@ -109,17 +109,17 @@ def share(
     Returns
     -------
     List, Table or Dict
-        A Dict for a dict, a Table if all rows are dicts with str keys, otherwise a List.
+        A Dict for a dict, a Table if all rows are dicts with str keys, or otherwise a List.
 
     Raises
     ------
     NotShareable
-        The data is another container, or a value has a type that cannot be stored exactly; the message begins with the
-        path of the value: ``[12].bbox[3]: ...``.
+        The data has an unsupported container type, or a value has a type that cannot be stored exactly; the message
+        begins with the path of the value: ``[12].bbox[3]: ...``.
     TypeError
-        The key is not text, or, with a key, the function uses a value without a stable identity, which is named.
+        The key is not text, or, with a key, the function uses a value without a stable identity; the message names it.
     ValueError
-        The number of rows in the store under this key differs from that of `data`.
+        The number of rows stored under this key differs from the number of rows in `data`.
     NotEnoughMemory
         The data does not fit into a store in memory.
     OSError
@@ -166,13 +166,13 @@ def stored_rows(
     source: str | None,
     progress: Callable[[int, int], object] | None,
 ) -> Any:
-    """Return the rows that `make` builds, or load them if the store has them under `key`, which identifies them."""
+    """Return the rows that `make` builds, or load them from the store, where `key` identifies them."""
     return _share_named(_Request(make, None, "records", progress), key, store, source)
 
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """One call of `share`: its data, and how to store it."""
+    """A call of `share`: its data, and how to store it."""
 
     data: Any
     rows: tuple[Container, Iterable[Any]] | None
@@ -203,7 +203,7 @@ class _Request:
 
 
 def _full_key(request: _Request, key: str) -> str:
-    """Return the caller's key, extended by the identity of the function or source, and by the job for pickles."""
+    """Extend the caller's key with the identity of the function or source, and for pickles with the job."""
     text = text_of(key)
     if request.rows is None:
         text += f", by {name_of(request.data)}"
@@ -244,7 +244,7 @@ def _share_unnamed(request: _Request, store: Store | None) -> Any:
 
 
 def _save_unnamed(request: _Request, store: Store | None) -> int:
-    """Save the rows and return the descriptor. Without a store, small data is saved in memory, other data on disk."""
+    """Save the rows and return a descriptor. Without a store, small data is saved in memory, and other data on disk."""
     if store is not None and store.place == "disk":
         return request.collect_rows(str(store.folder)).save_nameless(str(store.folder))
     import tempfile
@@ -265,7 +265,7 @@ def _save_unnamed(request: _Request, store: Store | None) -> int:
 
 @functools.cache  # without it, a small `share` would spend most of its time on the search for a folder
 def _temporary_on_disk(folder: str) -> str:
-    """Return the folder of temporary files, or a folder on disk if that one is in memory."""
+    """Return the folder for temporary files, or a folder on disk if that one is in memory."""
     from onecopy.data.row_files import spool_folder
 
     return spool_folder(Path(folder))
@@ -279,7 +279,7 @@ def _descriptor_from_child(build: Callable[[], int]) -> int:
 
 
 def _remove_ended_jobs(store: Store) -> None:
-    """Remove artefacts with pickles of jobs that have ended: their keys are never used again."""
+    """Remove artefacts with pickles from jobs that have ended, because their keys are never used again."""
     gone = [artefact.key for artefact in store.ls() if artefact.state == "ready" and _job_has_ended(artefact)]
     if gone:
         store.prune(keys=gone)
@@ -296,7 +296,7 @@ def _job_has_ended(artefact: Artefact) -> bool:
 
 
 def _this_job() -> str:
-    """Return the name of this process's job: that of torchrun or a batch system, otherwise of the terminal session."""
+    """Return the name of this process's job in torchrun or a batch system, or else of its terminal session."""
     for name in ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "TORCHELASTIC_RUN_ID"):
         if os.environ.get(name, "none") not in ("", "none"):  # torchrun sets "none" where it has no id
             return f"{name} {os.environ[name]}"

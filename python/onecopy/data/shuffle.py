@@ -1,9 +1,9 @@
-"""`Shuffle`: shuffled indices that a pseudo-random permutation computes on demand, without an array of them.
+"""`Shuffle`: shuffled indices that a pseudo-random permutation computes on demand, without storing them in an array.
 
-`torch.randperm(n).tolist()`, which the samplers of torch keep, consumes about 40 bytes per index in every rank.
-`Shuffle` consumes less than a kilobyte for any n, and computes its first index immediately. It is a sequence (index,
-slice, ``in``, ``index``) and a sampler for ``torch.utils.data.DataLoader``; its `batches` are a batch sampler. It does
-not import a framework.
+`torch.randperm(n).tolist()`, which torch's samplers keep, takes about 40 bytes per index in every rank. `Shuffle` takes
+less than a kilobyte for any n, and computes its first index immediately. It is a sequence (index, slice, ``in``,
+``index``) and a sampler for ``torch.utils.data.DataLoader``; its `batches` are a batch sampler. It does not import a
+framework.
 
     order = Shuffle.from_environment(len(dataset), seed=7)      # the shard of this rank, under torchrun
     loader = DataLoader(dataset, batch_sampler=order.batches(64), num_workers=4)
@@ -12,13 +12,13 @@ not import a framework.
         for batch in loader: ...
 
 **The order** depends only on n, seed and epoch, and is the same on every machine and in every version. The reference
-documents the algorithm, which suits sampling but not cryptography.
+documents the algorithm, which is suitable for sampling, but not for cryptography.
 
 **When not to use it.** For sampling with weights or with replacement. It ignores the page cache: random order over data
 larger than memory causes random reads.
 
 **Threads.** Any thread may index and slice. Only one thread may iterate and call `set_epoch` and `load_state_dict`.
-`state_dict` reports the position of the iteration that began last.
+`state_dict` reports the position of the most recently started iteration.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Shuffle(Sequence[int]):
         return any(step in self._steps for step in self._steps_to(value))
 
     def _steps_to(self, value: Any) -> range:
-        """Return all steps, in this part or beyond it, at which the order contains the number `value`."""
+        """Return all steps, within this part or beyond it, at which the order contains the number `value`."""
         try:
             number = operator.index(value)
         except TypeError:
@@ -157,11 +157,11 @@ class Shuffle(Sequence[int]):
         return part
 
     def shard(self, rank: int, world_size: int, *, drop_last: bool = False) -> Shuffle:
-        """Return the part of one rank: every `world_size`-th number, beginning with index `rank`.
+        """Return one rank's part: every `world_size`-th number, starting with index `rank`.
 
-        All ranks get the same number of indices, like with torch's DistributedSampler: if the length is not a multiple
-        of `world_size`, the first numbers are repeated at the end, or with `drop_last` the last ones are omitted.
-        Shards are independent: `set_epoch` and iterating over one shard do not affect the others.
+        As with torch's DistributedSampler, all ranks get the same number of indices: if the length is not a multiple of
+        `world_size`, the first numbers are repeated at the end, or with `drop_last`, the last ones are omitted. Shards
+        are independent: `set_epoch` and iterating over one shard do not affect the others.
 
         Raises
         ------
@@ -182,7 +182,7 @@ class Shuffle(Sequence[int]):
 
     @classmethod
     def from_environment(cls, n: int, seed: int = 0, epoch: int = 0, *, drop_last: bool = False) -> Shuffle:
-        """Return the shard of this rank from torchrun's ``$RANK`` and ``$WORLD_SIZE``, or all indices without them."""
+        """Return this rank's shard, using torchrun's ``$RANK`` and ``$WORLD_SIZE``, or all indices without them."""
         rank, world = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
         return cls(n, seed, epoch).shard(rank, world, drop_last=drop_last)
 
@@ -198,7 +198,7 @@ class Shuffle(Sequence[int]):
         return self._iteration
 
     def batches(self, batch_size: int, *, drop_last: bool = False) -> Batches:
-        """Return lists of `batch_size` numbers, for ``DataLoader(batch_sampler=...)``; the last may be shorter."""
+        """Return batches of `batch_size` numbers for ``DataLoader(batch_sampler=...)``; the last one may be shorter."""
         return Batches(self, batch_size, drop_last=drop_last)
 
     @property
@@ -220,18 +220,18 @@ class Shuffle(Sequence[int]):
             self._set(epoch)
 
     def state_dict(self, taken: int | None = None) -> dict[str, int]:
-        """Return the position of the iteration that began last. Any rank of the same job can load it.
+        """Return the position of the most recently started iteration. Any rank in the same job can load it.
 
         Parameters
         ----------
         taken
-            Number of consumed indices. None: all indices that the iteration has yielded. A DataLoader with workers
-            fetches batches ahead: pass ``batches_done * batch_size``.
+            Number of indices consumed. None: all indices that the iteration has yielded. A DataLoader with workers
+            fetches batches ahead, so pass ``batches_done * batch_size``.
 
         Raises
         ------
         ValueError
-            `taken` is negative or above the length.
+            `taken` is negative or greater than the length.
         """
         taken = self._iteration.taken if taken is None else _unsigned("taken", taken)
         if taken > len(self):
@@ -244,7 +244,7 @@ class Shuffle(Sequence[int]):
         Raises
         ------
         ValueError
-            The state has a different n or length (for another number of ranks), or its position is out of range.
+            The state has a different n or length (as with a different number of ranks), or an invalid position.
         """
         if (state["n"], state["length"]) != (self._n, len(self)):
             raise ValueError(f"the state has {state['length']} of {state['n']} indices, which does not match {self!r}")
@@ -296,11 +296,11 @@ class _Iteration:
 
     @property
     def taken(self) -> int:
-        """Number of indices before this iteration, plus those that it has yielded."""
+        """Number of indices before this iteration started, plus those that it has yielded."""
         return self._end - operator.length_hint(self._left)
 
     def chunks(self, size: int) -> Iterator[Iterator[int]]:
-        """Yield iterators of `size` numbers; exhaust each before requesting the next."""
+        """Yield iterators over `size` numbers. Exhaust each one before requesting the next."""
         for at in range(self._end, len(self._shuffle), size):
             steps = self._shuffle._steps[at : at + size]
             numbers = array("q", bytes(8 * len(steps)))
@@ -310,7 +310,7 @@ class _Iteration:
 
 
 def _unsigned(name: str, value: SupportsIndex, bits: int = 64) -> int:
-    """Return an unsigned int of `bits` bits. Raise ValueError if it is out of range, TypeError if it is no integer."""
+    """Return an unsigned `bits`-bit int. Raise ValueError if it is out of range, TypeError if it is not an integer."""
     number = operator.index(value)
     if not 0 <= number < 2**bits:
         raise ValueError(f"{name} must be from 0 to 2**{bits} - 1, not {number}")

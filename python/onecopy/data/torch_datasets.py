@@ -1,23 +1,23 @@
-"""`share_dataset`: share the large attributes of an existing PyTorch Dataset between workers and ranks.
+"""`share_dataset`: share the large attributes of an existing PyTorch Dataset among workers and ranks.
 
     dataset = oc.torch.share_dataset(MyDataset(...))
     print(dataset.onecopy_report)
     loader = DataLoader(dataset, num_workers=8)
 
-The call moves large lists, tuples, dicts, numpy arrays and CPU tensors into mapped files. It replaces lists, tuples and
-dicts by a read-only `List` or `Dict`, and arrays and tensors by arrays and tensors on copy-on-write pages. It changes
-the dataset in place, stores a report in the attribute ``onecopy_report``, and returns the dataset. The report is
-pickled to the workers with the dataset, and `onecopy_monitor.assert_shared` reads it.
+The call moves large lists, tuples, dicts, NumPy arrays and CPU tensors into mapped files. It replaces lists, tuples and
+dicts with a read-only `List` or `Dict`, and arrays and tensors with arrays and tensors on copy-on-write pages. It
+changes the dataset in place, stores a report in the attribute ``onecopy_report``, and returns the dataset. The report
+is pickled together with the dataset when it is sent to workers, and `onecopy_monitor.assert_shared` reads it.
 
-**When not to use it.** For a dataset that you write yourself: `onecopy.share` with a function and a key builds the data
-once per machine, whereas here every rank builds it first.
+**When not to use it.** For a dataset that you write yourself, use `onecopy.share` with a function and a key, which
+builds the data once per machine; here, every rank builds it first.
 
 **Limits.** Attributes are found in the ``__dict__`` of the dataset and of nested datasets (`Subset`, `ConcatDataset`,
-...). Shared lists are read-only: appending raises, and ``isinstance(x, list)`` is False for them. A process that writes
-to an array gets private copies of the written pages, and multiprocessing then sends the data of the array. All other
-pickles of arrays and tensors contain their data; those of lists are handles.
+...). Shared lists are read-only: appending raises an error, and ``isinstance(x, list)`` is False for them. A process
+that writes to an array gets private copies of the written pages, and multiprocessing then sends the array's data. All
+other pickles of arrays and tensors contain the data; pickles of lists are handles.
 
-This module does not import torch. It finds tensors if the program has imported torch.
+This module does not import torch. It finds tensors only if the program has imported torch.
 """
 
 from __future__ import annotations
@@ -53,23 +53,23 @@ if TYPE_CHECKING:
 DatasetT = TypeVar("DatasetT")
 
 LIBRARIES = {"builtins", "collections", "datasets", "numpy", "onecopy", "pandas", "polars", "pyarrow", "torch"}
-"""Top-level modules whose objects are not searched for attributes unless they are torch datasets."""
+"""Top-level modules whose objects are not searched for attributes, unless they are torch datasets."""
 
 
 @dataclass(frozen=True)
 class Attribute:
-    """Result of `share_dataset` for one large attribute."""
+    """The result of `share_dataset` for one large attribute."""
 
     name: str
-    """Name of the attribute with its path from the dataset: "dataset.samples", "datasets[1].labels"."""
+    """Name of the attribute with its path from the dataset, such as "dataset.samples" or "datasets[1].labels"."""
     kind: str
     """Name of the type before sharing, with the dtype of arrays and tensors."""
     rows: int | None
     """Length, or None for an object without a length."""
     bytes_before: int
-    """Size in bytes before sharing. That of lists and dicts includes their contents, estimated from a sample."""
+    """Size in bytes before sharing. For lists and dicts, it includes the contents, estimated from a sample."""
     bytes_after: int | None
-    """Size in bytes in the mapped file, once per machine, or None if the attribute was not shared."""
+    """Size in bytes in the mapped file (one copy per machine), or None if the attribute was not shared."""
     done: str
     """What replaced the attribute, or why it was not shared, as a sentence."""
     shared: Any = field(default=None, repr=False, compare=False)
@@ -78,7 +78,7 @@ class Attribute:
 
 @dataclass(frozen=True)
 class ShareReport:
-    """Result of `share_dataset`; `str` gives a table."""
+    """The result of `share_dataset`. `str` returns a table."""
 
     attributes: tuple[Attribute, ...]
     """The attributes of at least `min_bytes`, shared or not."""
@@ -107,9 +107,9 @@ class ShareReport:
 
 
 def share_dataset(dataset: DatasetT, min_bytes: int | str = "1MiB", **share_options: Any) -> DatasetT:
-    """Move the large attributes of a dataset into mapped files that all processes share; return the same dataset.
+    """Move a dataset's large attributes into mapped files that all processes share, and return the dataset.
 
-    Call it in each rank before the DataLoader starts its workers. With a `key`, all ranks of a machine share one copy.
+    Call it in each rank before the DataLoader starts its workers. With a `key`, all ranks on a machine share one copy.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ def share_dataset(dataset: DatasetT, min_bytes: int | str = "1MiB", **share_opti
         Attributes with fewer (estimated) bytes are not shared: a number, or text such as "10MB".
     **share_options
         Arguments of `onecopy.share`: `codec`, `store`, ... A `key` must identify everything from which the dataset is
-        built; the name of the attribute is added to it.
+        built; the attribute's name is added to it.
 
     Returns
     -------
@@ -161,7 +161,7 @@ def share_dataset(dataset: DatasetT, min_bytes: int | str = "1MiB", **share_opti
 
 
 class _Mover:
-    """Replaces attributes of datasets. An object with several references is shared once."""
+    """Replaces attributes of datasets. An object with several references is shared only once."""
 
     def __init__(self, min_bytes: int, options: dict[str, Any]) -> None:
         self.attributes: list[Attribute] = []
@@ -183,7 +183,7 @@ class _Mover:
                 vars(owner)[name] = self._moved(value, place)
 
     def _moved(self, value: Any, place: str) -> Any:
-        """Return the replacement of a value, or the value itself if it is small or cannot be shared."""
+        """Return a replacement for a value, or the value itself if it is small or cannot be shared."""
         if id(value) in self._seen:
             return self._seen[id(value)][1]
         before = estimated_bytes(value)
@@ -200,7 +200,7 @@ class _Mover:
         return now
 
     def _share(self, value: Any, place: str) -> tuple[Any, Any, int]:
-        """Return the replacement of a value, the mapped object and its size. Raise NotShareable for other values."""
+        """Return a replacement for a value, the mapped object and its size. Raise NotShareable for other values."""
         if type(value) in (list, tuple, dict):
             shared = share(list(value) if type(value) is tuple else value, **self._options_of(place))
             return shared, shared, shared.nbytes
@@ -251,9 +251,9 @@ BREADTHS = (256, 16, 8, 4)  # sampled children by depth; contents below the last
 
 
 def estimated_bytes(value: Any, depth: int = 0) -> int:
-    """Estimate the bytes of an object with all its contents; arrays and tensors are exact.
+    """Estimate the size in bytes of an object with all its contents. Sizes of arrays and tensors are exact.
 
-    An object with several references in a container counts once. So do equal keys of its dicts.
+    An object to which a container refers several times counts once. So do equal keys of its dicts.
 
     >>> estimated_bytes([]), estimated_bytes(["abcdefg" * 100] * 1000) < 10_000
     (56, True)
@@ -278,7 +278,7 @@ def estimated_bytes(value: Any, depth: int = 0) -> int:
 
 
 def _sample(container: Any, depth: int) -> islice[Any]:
-    """Return evenly spaced elements of a list, tuple or array, or the first elements of another container."""
+    """Return evenly spaced elements of a list, tuple or array, or the first elements of any other container."""
     step = max(1, len(container) // BREADTHS[depth])
     if isinstance(container, list | tuple | np.ndarray):
         return islice(container[::step], BREADTHS[depth])
@@ -286,7 +286,7 @@ def _sample(container: Any, depth: int) -> islice[Any]:
 
 
 def _estimate_children(sample: list[Any], count: int, depth: int) -> int:
-    """Estimate the bytes of `count` children from a sample. The list keeps the children alive, so their ids differ."""
+    """Estimate the bytes of `count` children from a sample. The list keeps the sample alive, so that ids are unique."""
     different = {id(child): child for child in sample}
     total = sum(estimated_bytes(child, depth + 1) for child in different.values())
     few = 2 * len(different) <= len(sample)  # with many references each
@@ -323,7 +323,7 @@ class MappedArray(np.ndarray[Any, np.dtype[Any]]):
 
 
 def _sent(value: Any) -> Any:
-    """Reduce a mapped array or tensor for multiprocessing to its handle, or to its data if a page was written."""
+    """Reduce a mapped array or tensor to its handle for multiprocessing, or to its data if a page was written."""
     address = value.ctypes.data if isinstance(value, np.ndarray) else value.data_ptr()
     if value._rows is not None:
         with contextlib.suppress(OSError), Pages() as pages:  # without /proc, any page may have been written
@@ -336,12 +336,12 @@ ForkingPickler.register(MappedArray, _sent)
 
 
 def is_mapped(value: Any) -> bool:
-    """Return whether the memory of an object is a mapped file of onecopy."""
+    """Return whether an object's memory is a file that onecopy has mapped."""
     return isinstance(value, Backed | MappedArray) or hasattr(type(value), "mapped_by_onecopy")
 
 
 def bytes_of(value: Any) -> NDArray[np.uint8]:
-    """Return the bytes of an array or tensor in C order. Raise NotShareable, with the reason, for other objects."""
+    """Return an array's or tensor's bytes in C order. Raise NotShareable, with the reason, for other objects."""
     if type(value) is np.ndarray:
         if value.dtype.hasobject:
             raise NotShareable("an array of Python objects cannot be shared: convert it to a list")
@@ -374,7 +374,7 @@ def _why_not(value: Any) -> str:
 
 
 def mapped(rows: List[Any], dtype: Any, shape: tuple[int, ...]) -> Any:
-    """Return an array, or a tensor for a torch dtype, on copy-on-write pages of the row, without reading them."""
+    """Return an array, or for a torch dtype a tensor, on copy-on-write pages of the row, without reading them."""
     raw = np.asarray(rows.lazy[0])
     offset = raw.__array_interface__["data"][0] - rows.file.core.address
     memory = Mapping(rows.path, offset, raw.nbytes, private=True).view()

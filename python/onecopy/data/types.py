@@ -1,14 +1,14 @@
 """Objects that are stored as plain values: datetimes, enums, dataclasses, and types that programs register.
 
-The plain values of a records file are None, bool, int, float, str, bytes, list, tuple, dict and numpy arrays. Objects
-of other types are stored as a plain value with the name of the type: a `datetime` as microseconds, an `Enum` as the
-name of its member, a dataclass as the dict of its fields. Reading returns an object of the same type with the same
-value. Types must match exactly: an object of a subclass is refused instead of being stored as its base class.
+The plain values of a records file are None, bool, int, float, str, bytes, list, tuple, dict and NumPy arrays. Objects
+of other types are stored as a plain value together with the name of the type: a `datetime` as microseconds, an `Enum`
+as the name of its member, a dataclass as the dict of its fields. Reading returns an object of the same type with the
+same value. Types must match exactly: an object of a subclass raises an error instead of being stored as its base class.
 
-Reading never runs code that a file names, and never calls the constructor of a class: attributes are set directly. A
-value of a class whose module this program has not imported is read as an `Unloaded`, a placeholder with the name of the
-type and the stored value. Reading it again after importing the module returns the object; saving it stores the original
-value. Only ``share(..., codec="pickle")`` reads pickles.
+Reading never runs code that a file names, and never calls the constructor of a class: attributes are set directly. If a
+value's class is in a module that this program has not imported, it is read as an `Unloaded`, a placeholder with the
+name of the type and the stored value. Reading it again after importing the module returns the object; saving it stores
+the original value. Only ``share(..., codec="pickle")`` reads pickles.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from onecopy.errors import FormatError, Kind, NotShareable
 T = TypeVar("T")
 Convert = Callable[[Any], Any]
 NamedValue = tuple[str, Any]
-"""The name of a type, and a plain value."""
+"""The name of a type and a plain value."""
 
 CODEC = "codec"
-"""Key in the metadata of a file; its value is "pickle" if the file may contain pickles."""
+"""Key in a file's metadata. Its value is "pickle" if the file may contain pickles."""
 
 _MAX_FRACTION_BITS = 1 << 18  # of numerator and denominator together, because reducing them takes quadratic time
 _MICROSECOND = dt.timedelta(microseconds=1)
@@ -47,7 +47,7 @@ _EPOCH = dt.datetime(1970, 1, 1)
 
 
 class Unloaded:
-    """The stored form of a value whose class this program has not imported; see `onecopy.data.types`.
+    """The stored form of a value whose class this program has not imported. See `onecopy.data.types`.
 
     Examples
     --------
@@ -63,11 +63,11 @@ class Unloaded:
         self.type_name = type_name
         """Name of the type in the file: "dataclass:module:qualname", or the name given to `register`."""
         self.fields = fields
-        """The stored value: a dict for a dataclass, a tuple for a NamedTuple, else the result of `to_plain`."""
+        """The stored value: a dict for a dataclass, a tuple for a NamedTuple, or else the result of `to_plain`."""
 
     @property
     def module(self) -> str:
-        """Name of the module that defines the type; empty if unknown."""
+        """Name of the module that defines the type, or "" if it is unknown."""
         return _place_of(self.type_name)[0]
 
     @property
@@ -102,7 +102,7 @@ _MODULES = {"torch.Tensor": "torch", "ZoneInfo": "tzdata", "datetime": "tzdata",
 
 
 def _place_of(type_name: str) -> tuple[str, str]:
-    """Return the module of a type and its name there, from the name of the type in a file."""
+    """Split the name of a type in a file into the module and the name in that module."""
     *_, module, name = [_MODULES.get(type_name, ""), *type_name.split(":")]
     return module, name.removeprefix(f"{module}.")
 
@@ -115,7 +115,7 @@ def register(
     Parameters
     ----------
     cls
-        The type; objects of subclasses are not converted.
+        The type. Objects of subclasses are not converted.
     to_plain
         Returns a value that represents the object completely and consists of supported or registered types.
     from_plain
@@ -141,7 +141,7 @@ def register(
 
 
 def plain_of(value: Any) -> NamedValue | None:
-    """Return the name of the type of a value and its plain value, or None if the type is not supported."""
+    """Return the name of a value's type and its plain value, or None if the type is not supported."""
     kind = type(value)
     if (known := _TO_PLAIN.get(kind)) is not None:
         return known[0], known[1](value)
@@ -167,7 +167,7 @@ def plain_or_pickle(value: Any) -> NamedValue:
 
 
 def maker_of(name: str, kinds: tuple[str, ...], *, pickles: bool = False) -> Convert:
-    """Return the function that converts plain values to a type, given its name in the file; imports no module.
+    """Return the function that converts plain values to a type, given its name in the file. Imports no module.
 
     `kinds` are the kinds of the plain values in the schema: ("list",), ("record", "map"), ... Raise FormatError if the
     type cannot be made from them, or is a pickle and `pickles` is False.
@@ -192,7 +192,7 @@ def maker_of(name: str, kinds: tuple[str, ...], *, pickles: bool = False) -> Con
 
 
 def _loaded(name: str) -> Convert | None:
-    """Return the function that makes values of a class or registered type, or None if the program has not loaded it."""
+    """Return a function that creates values of a class or registered type, or None if the program has not loaded it."""
     if name in _FROM_PLAIN:
         return _FROM_PLAIN[name]
     kind, _, place = name.partition(":")
@@ -248,7 +248,7 @@ _CLASSES: dict[str, tuple[Callable[[type], bool], Callable[[Any, Any], Any]]] = 
     "namedtuple": (lambda cls: issubclass(cls, tuple) and hasattr(cls, "_fields"), _make_namedtuple),
     "dataclass": (dataclasses.is_dataclass, _make_dataclass),
 }
-"""For each kind, a check whether a class is of that kind, and a function that makes a value of such a class."""
+"""For each kind, a test of whether a class is of that kind, and a function that creates a value of such a class."""
 
 
 def _plain_datetime(value: dt.datetime) -> Any:
@@ -280,7 +280,7 @@ def _plain_zone(value: zoneinfo.ZoneInfo) -> str:
 
 
 def _make_zone(key: str) -> Any:
-    """Return a zone of the system's database, or Unloaded if it is missing, because zoneinfo would import tzdata."""
+    """Return a zone from the system's database, or Unloaded if it is missing, because zoneinfo would import tzdata."""
     parts = pathlib.PurePosixPath(key)
     if parts.is_absolute() or ".." in parts.parts:
         raise FormatError(f"invalid key of a ZoneInfo: {key!r}")
@@ -342,7 +342,7 @@ def _make_tensor(plain: Any) -> Any:
 
 
 _EXACT: dict[str, Convert] = {"torch.Tensor": _plain_tensor, "numpy.str_": str.__str__, "numpy.bytes_": bytes}
-"""Functions for types of modules that are not imported here; numpy's `item` would drop trailing zeros of text."""
+"""Functions for types from modules that are not imported here. NumPy's `item` would drop trailing zeros from text."""
 _TO_PLAIN: dict[type, tuple[str, Convert]] = {}
 _FROM_PLAIN: dict[str, Convert] = {
     "torch.Tensor": _make_tensor,
@@ -359,7 +359,7 @@ _KINDS: dict[str, set[str]] = {
     "OrderedDict": {"record", "map"},
     "Counter": {"record", "map"},
 }
-"""Kinds of plain values that some types accept; converting other kinds could take unlimited time or memory."""
+"""The kinds of plain values that some types accept. Converting other kinds could take unlimited time or memory."""
 
 for _cls, _to, _from in (
     (dt.datetime, _plain_datetime, _make_datetime),

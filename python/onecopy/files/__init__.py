@@ -1,4 +1,4 @@
-"""Local files: mappings, identities of contents, the page cache, and the files that a file names."""
+"""Local files: mappings, identities of contents, the page cache, and files that other files name."""
 
 from onecopy.base import lazy
 

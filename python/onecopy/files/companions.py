@@ -17,20 +17,20 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _MAX_INDEX = 100 << 20
-"""Maximum size of an index in bytes, the same as that of a safetensors header."""
+"""Maximum size of an index in bytes, the same as for a safetensors header."""
 _MAX_FILES, _MAX_DEPTH, _MAX_NAME = 10_000, 32, 255
-"""Maximum number of files that a file may name, of parts in a path, and of bytes in a part."""
+"""Maximum number of files that a file may name, of components in a path, and of bytes in a component."""
 
 
 class SetError(FormatError):
-    """Several files cannot be opened as one: a file is too short, lacks an array, or is outside the folder."""
+    """Several files cannot be opened as one: a file is too short, lacks an array, or is outside of the folder."""
 
 
 def names_in(path: str | os.PathLike[str]) -> list[str]:
     """Return the paths that an index ("*.index*.json") or an ONNX model ("*.onnx") names, relative to its folder.
 
-    Only the name decides, because other JSON may be large, and ONNX has no signature. For other names the list is
-    empty. Raise FormatError or SetError if the file is invalid.
+    Only the file's name is considered, because other JSON files may be large, and ONNX has no signature. For other
+    names, the list is empty. Raise FormatError or SetError if the file is invalid.
     """
     name = path_text(path)
     if is_index(name):
@@ -42,7 +42,7 @@ def names_in(path: str | os.PathLike[str]) -> list[str]:
 
 
 def _checked(path: str, names: Iterable[str]) -> list[str]:
-    """Return the distinct names in their shortest form. Raise SetError if they cannot be files of one folder."""
+    """Return the distinct names in their shortest form. Raise SetError if they cannot all be in the same folder."""
     found: dict[str, None] = {}
     folders: set[str] = set()
     distinct = dict.fromkeys(names)
@@ -66,13 +66,13 @@ def _checked(path: str, names: Iterable[str]) -> list[str]:
 
 
 def is_index(name: str) -> bool:
-    """Return whether a path or URL has the name of an index of shards."""
+    """Return whether the name of a path or URL is that of a shard index."""
     last = name.partition("?")[0].rpartition("/")[2]
     return last.endswith(".json") and ".index." in last
 
 
 def names_of_index(path: str | os.PathLike[str]) -> list[str]:
-    """Return the paths of the files that an index names, relative to its folder; errors are those of `of_index`."""
+    """Return the paths of the files that an index names, relative to its folder. Raise the errors of `of_index`."""
     text = path_text(path)
     with Mapping(text) as index:
         weight_map, _ = parse_index(text, index_text(index))
@@ -80,7 +80,7 @@ def names_of_index(path: str | os.PathLike[str]) -> list[str]:
 
 
 def index_text(index: Mapping) -> bytes:
-    """Read the text of an index with pread, because another program may truncate the mapped file."""
+    """Read an index as text with pread, because another program may truncate the mapped file."""
     if index.nbytes > _MAX_INDEX:
         reason = f"the index of shards is too large: {index.nbytes} bytes, more than the maximum of {_MAX_INDEX}"
         raise FormatError(reason, Kind.TOO_COSTLY, path=index.path)
@@ -88,7 +88,7 @@ def index_text(index: Mapping) -> bytes:
 
 
 def parse_index(path: str, text: bytes) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the file of each array, and the metadata with values as text."""
+    """Return the file that contains each array, and the metadata with string values."""
     import json  # here, because opening one file does not need it
 
     try:
@@ -122,7 +122,7 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def is_inside(location: object) -> bool:
-    """Return whether `location` is a relative path that stays inside the folder, apart from symbolic links."""
+    """Return whether `location` is a relative path that, apart from symbolic links, stays inside the folder."""
     if not is_text(location) or not location or location[0] == "/" or {"\0", "\\"} & set(location):
         return False
     return os.path.normpath(location).partition("/")[0] not in (".", "..")
@@ -131,8 +131,8 @@ def is_inside(location: object) -> bool:
 def paths_of(owner: str, locations: Iterable[str]) -> list[str]:
     """Return the paths of the files that `owner` names. Raise SetError if a link must not be followed.
 
-    A link that belongs to this user or root may lead anywhere. A link of another user may lead only to files that its
-    owner can read.
+    A link that belongs to this user or root may lead anywhere. Another user's link may lead only to files that the
+    link's owner can read.
     """
     folder = os.path.dirname(owner)  # noqa: PTH120 - as given
     paths = []
@@ -149,7 +149,7 @@ def paths_of(owner: str, locations: Iterable[str]) -> list[str]:
 
 
 def _why_not_followed(link: os.stat_result, path: str, rest: list[str]) -> str:
-    """Return why a link in a path must not be followed, or "". `rest` is the path below the link."""
+    """Return why a link in a path must not be followed, or "" if it may be. `rest` is the path below the link."""
     if ".." in rest:
         return f"'..' comes after the symbolic link {path}"
     real = os.path.realpath(os.path.join(path, *rest))  # noqa: PTH118
@@ -160,7 +160,7 @@ def _why_not_followed(link: os.stat_result, path: str, rest: list[str]) -> str:
 
 
 def _may_read(owner: int | None, group: int, path: str) -> bool:
-    """Return whether the owner and the group of a link may read a file. None as `owner` stands for any user."""
+    """Return whether a link's owner and group may read a file. If `owner` is None, it stands for any user."""
 
     def has(path: str, bits: int) -> bool:
         found = os.stat(path)  # noqa: PTH116

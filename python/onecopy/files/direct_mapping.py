@@ -1,4 +1,4 @@
-"""Whether nobody can change a file, so that a mapping of it is as good as a copy: `may_map_directly`."""
+"""`may_map_directly`: whether nobody can change a file, so that mapping it is as safe as copying it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _UNCHANGEABLE = 0x10 | 0x100000  # FS_IMMUTABLE_FL, FS_VERITY_FL
 
 
 def may_map_directly(descriptor: int) -> bool:
-    """Return whether no process can change an open file: sealed memory, or a file that its file system protects.
+    """Return whether no process can change an open file, because it is sealed memory or its file system protects it.
 
-    The user vouches for the files in the folders of ``ONECOPY_MAP`` (`onecopy run --map FOLDER`). A read-only mount
-    proves nothing, because the file system may be mounted writable elsewhere. Flags of a stacked file system or a
-    server prove nothing either, because others can change the files behind it.
+    The user vouches for files in the folders listed in ``ONECOPY_MAP`` (`onecopy run --map FOLDER`). A read-only mount
+    is not sufficient, because the file system may be mounted writable elsewhere. Flags on stacked or network file
+    systems are not sufficient either, because the underlying files can still be changed.
     """
     if is_sealed(descriptor) or _is_in(descriptor, os.environ.get(MAP, "")):
         return True
@@ -40,7 +40,7 @@ def may_map_directly(descriptor: int) -> bool:
 
 
 def _is_in(descriptor: int, folders: str) -> bool:
-    """Return whether an open file is below one of several folders, whose paths are separated by ":"."""
+    """Return whether an open file is inside one of several folders, whose paths are separated by ":"."""
     if not folders:
         return False
     path = os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115 - without pathlib
@@ -49,7 +49,7 @@ def _is_in(descriptor: int, folders: str) -> bool:
 
 @functools.cache
 def real_folders(folders: str) -> tuple[str, ...]:
-    """Return absolute paths of folders, separated by ":" in the argument, without symbolic links.
+    """Split a list of folders at ":", and return their absolute paths without symbolic links.
 
     >>> real_folders("/usr//:")
     ('/usr',)
@@ -66,7 +66,7 @@ def is_sealed(memory: int) -> bool:
 
 
 def is_superblock_read_only(fdinfo: str, mountinfo: str) -> bool:
-    """Return whether the file system of a descriptor is read-only, and not only the mount that it was opened through.
+    """Return whether a descriptor's file system is itself read-only, not just the mount through which it was opened.
 
     >>> is_superblock_read_only("mnt_id: 7", "7 1 8:1 / /models ro,noatime - ext4 /dev/sda1 rw,errors=continue")
     False

@@ -13,11 +13,11 @@ from typing import NamedTuple
 from onecopy import _core
 
 _COARSE = 5
-"""CLOCK_REALTIME_COARSE of Linux, for which the module `time` has no name."""
+"""Linux's CLOCK_REALTIME_COARSE, for which the module `time` has no name."""
 
 
 def boot_identity() -> str:
-    """Return the identity of the current boot, or "" if the system has none."""
+    """Return the identity of the current boot, or "" if the system does not provide one."""
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:  # noqa: PTH123 - without the import of pathlib
             return file.read().strip()
@@ -26,7 +26,7 @@ def boot_identity() -> str:
 
 
 def start_of(process: str | int) -> str:
-    """Return when a process started, in clock ticks since boot, to make its PID unique. "" if it has ended."""
+    """Return a process's start time in clock ticks since boot, which makes its PID unique, or "" if it has ended."""
     try:
         with open(f"/proc/{process}/stat", errors="replace") as file:  # noqa: PTH123
             text = file.read()
@@ -36,15 +36,15 @@ def start_of(process: str | int) -> str:
 
 
 class FileIdentity(NamedTuple):
-    """The identity of the current contents of a file; every write or replacement changes some of its fields."""
+    """The identity of a file's current contents. Every write or replacement changes some of its fields."""
 
     device: int
     inode: int
     nbytes: int
     modified: int
-    """Time of the last write, in ns; programs can set it."""
+    """Time of the last write, in ns. Programs can set it."""
     changed: int
-    """Time of the last change of contents or of the inode, in ns; programs cannot set it."""
+    """Time of the last change to the contents or to the inode, in ns. Programs cannot set it."""
 
     def is_recent(self) -> bool:
         """Return whether a write that happens now could leave the identity unchanged."""
@@ -53,7 +53,7 @@ class FileIdentity(NamedTuple):
 
 
 def _now_of_files() -> int:
-    """Return the time that the kernel would record for a write now, in ns. Late ticks, as in a busy guest, delay it."""
+    """Return the time that the kernel would record for a write now, in ns. In a busy guest, late ticks delay it."""
     return time.clock_gettime_ns(_COARSE)
 
 
@@ -70,18 +70,18 @@ def expect_regular(path: str | os.PathLike[str] | int) -> os.stat_result:
 def file_identity(path: str | os.PathLike[str] | int) -> FileIdentity:
     """Return the current identity of a regular file. Raise OSError for a folder, device, FIFO or socket.
 
-    Comparing it with an identity that `identify_open` returned shows whether the file was written or replaced. On its
-    own it does not identify contents, because a write that happens now might not change it.
+    Comparing it with an identity that `identify_open` returned shows whether the file was modified or replaced. On its
+    own, it does not identify contents, because a write that happens now might not change it.
     """
     found = expect_regular(path)
     return FileIdentity(found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 def identify_open(descriptor: int, expected: FileIdentity | None = None) -> tuple[FileIdentity, str]:
-    """Return the identity of an open file, and the reason why a later write might not change it, or "".
+    """Return an open file's identity, and the reason why a later write might not change it, or "" if every write will.
 
-    Wait until the next write would have a different time than the last one: up to 20 ms after a write, 2.1 s at most,
-    and only while the identity equals `expected`. Write back dirty pages if writers cannot be detected.
+    Wait until the next write would get a different time than the last one: usually until 20 ms after a write, at most
+    2.1 s, and only while the identity equals `expected`. If writers cannot be detected, write back dirty pages.
     """
     deadline, is_remote = time.monotonic() + 2.1, _core.is_remote(descriptor)
     while True:
@@ -117,17 +117,17 @@ class Contents(NamedTuple):
         return f"{found.nbytes} bytes, {times}, inode {found.inode} of {found.device}"
 
     def are_in(self, path: str | os.PathLike[str]) -> bool:
-        """Return whether the file at a path has these contents, or False if it does not exist."""
+        """Return whether the file at a path has these contents; False if it does not exist."""
         with suppress(FileNotFoundError):
             return contents_of(path).digest == self.digest if self.digest else file_identity(path) == self.identity
         return False
 
 
 def contents_of(path: str | os.PathLike[str]) -> Contents:
-    """Identify the current contents of a regular file, using a digest if a later write might not change its identity.
+    """Identify a regular file's current contents, using a digest if a later write might not change its identity.
 
     The digest takes about 1 s per 1.5 GB. It is used on tmpfs, while a process has the file open for writing, and, if
-    writers cannot be detected (a server, a file of another user), until the last change is a minute old.
+    writers cannot be detected (on a server, or in another user's file), until the last change is a minute old.
     """
     expect_regular(path)
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

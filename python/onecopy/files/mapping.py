@@ -1,10 +1,10 @@
 """Files mapped as read-only memory, whole or in part.
 
 A `Mapping` and its views (memoryviews, arrays) own the mapped memory, which is unmapped after `close` when the last
-view is gone. The mapped pages are those of the page cache, so all processes of the machine share one copy.
+view is gone. The mapped pages are those of the page cache, so all processes on the machine share one copy.
 
-**When not to use it.** For files that other programs edit in place. Reading a part of a mapped file that was truncated
-ends the process (SIGBUS); ``mode="copy"`` avoids this, and `guard` turns it into an error.
+**When not to use it.** For files that other programs edit in place. If a mapped file is truncated, reading the missing
+part ends the process (SIGBUS). ``mode="copy"`` avoids this, and `guard` turns it into an error.
 
 **Threads.** All functions and methods may be called from any thread.
 """
@@ -33,11 +33,11 @@ ArraysMode: TypeAlias = Literal["map", "copy", "snapshot"]
 Identity: TypeAlias = tuple[int, int, int, int]
 """(device, inode, size in bytes, time of the last write in ns). Equal if the file is the same and unmodified."""
 _Options: TypeAlias = tuple[int, int | None, Mode, bool, int]
-"""Offset, length, mode, private and threads of a `Mapping`."""
+"""The offset, length, mode, private and threads of a `Mapping`."""
 
 
 def absolute(path: str) -> str:
-    """Make a path absolute, for processes with other working folders, without resolving symbolic links."""
+    """Make a path absolute, for processes with other working directories, without resolving symbolic links."""
     return path if path.startswith("/") else os.path.join(os.getcwd(), path)  # noqa: PTH109, PTH118 - 10 us less
 
 
@@ -51,20 +51,20 @@ def open_regular(path: str) -> BinaryIO:
 
 
 def guard() -> None:
-    """Install a SIGBUS handler that replaces unreadable mapped pages by zeros and records the loss.
+    """Install a SIGBUS handler that replaces unreadable mapped pages with zeros and records the loss.
 
     Without it, reading a mapped page ends the process (SIGBUS) if another program has truncated the file, the disk
-    fails, or the network file system is unreachable. With it, the page (after a truncation: all pages from there to the
+    fails, or the network file system is unreachable. With it, the page (after a truncation, all pages from there to the
     end) reads as zeros in this process, and the next call on the file raises `DataLost`. Results that were computed
     between the fault and the error are wrong: call `check` before you use results. The handler stays installed until
-    the process ends; further calls do nothing.
+    the process ends. Further calls do nothing.
 
-    Only mappings of onecopy are guarded. Any other SIGBUS goes to the handler that was installed before, such as
-    Python's faulthandler; a faulthandler enabled after the guard prints its report once, and the program continues. A
-    handler that is installed later and does not call the previous one disables the guard until `guard` is called again.
-    The first SIGBUS that a program sends to itself (``signal.raise_signal``) is indistinguishable from one that
-    faulthandler passes on, and is ignored. A system call on a lost page (``file.write(view)``) fails with EFAULT, with
-    or without the guard.
+    Only onecopy's mappings are guarded. Any other SIGBUS is passed to the previously installed handler, such as
+    Python's faulthandler; if faulthandler is enabled after the guard, it prints its report once, and the program
+    continues. A handler that is installed later and does not call the previous one disables the guard until `guard` is
+    called again. The first SIGBUS that a program sends to itself (``signal.raise_signal``) is indistinguishable from
+    one that faulthandler passes on, and is ignored. A system call on a lost page (``file.write(view)``) fails with
+    EFAULT, with or without the guard.
 
     Raises
     ------
@@ -93,24 +93,24 @@ def guard() -> None:
 def check() -> None:
     """Raise DataLost if any mapping of this process has lost bytes; data read from it may be zeros.
 
-    The loss of an open file is raised by every call, that of a closed file by one call. Truncated files are detected
-    even if no lost page was read, and without `guard`. The check costs one system call per open mapping.
+    If the file is open, every call raises the error; if it is closed, only one call does. Truncated files are detected
+    even if no lost page was read, and even without `guard`. The check costs one system call per open mapping.
 
     Raises
     ------
     DataLost
-        The first loss that is found, with ``filename``, and ``offset`` in bytes.
+        The first loss found, with ``filename``, and ``offset`` in bytes.
     """
     _core.check()
 
 
 class Closeable:
-    """Base class of objects that own a resource of the system until `close` or the end of ``with``."""
+    """Base class of objects that own a system resource until `close` is called or the ``with`` block ends."""
 
     __slots__ = ()
 
     def close(self) -> None:
-        """Release the resource; further calls do nothing."""
+        """Release the resource. Further calls do nothing."""
         raise NotImplementedError
 
     def __enter__(self) -> Self:
@@ -123,7 +123,7 @@ class Closeable:
 
 
 class OpenFile(Closeable, abc.ABC):
-    """Base class of open files: path, identity, number of views, and `close`."""
+    """Base class of open files, with the path, the identity, the number of views, and `close`."""
 
     _path: str
 
@@ -133,7 +133,7 @@ class OpenFile(Closeable, abc.ABC):
 
     @property
     def path(self) -> str:
-        """The path with which the file was opened; for several files, the path of the index or the model."""
+        """The path with which the file was opened. For several files, it is the path of the index or the model."""
         return self._path
 
     @property
@@ -147,7 +147,7 @@ class OpenFile(Closeable, abc.ABC):
 
     @property
     def views(self) -> int:
-        """The number of views (arrays, memoryviews) in use, which keep the memory mapped after `close`."""
+        """The number of views (arrays, memoryviews) in use. They keep the memory mapped after `close`."""
         return sum(mapping.views for mapping in self._mappings())
 
     @property
@@ -157,7 +157,7 @@ class OpenFile(Closeable, abc.ABC):
 
 
 class Mapping(OpenFile):
-    """A file or a part of it, mapped as memory. `view` returns its bytes as a memoryview without a copy.
+    """A file, or part of it, that is mapped into memory. `view` returns its bytes as a memoryview without a copy.
 
     Parameters
     ----------
@@ -236,7 +236,7 @@ class Mapping(OpenFile):
     ) -> Self:
         """Map the file of an open descriptor, such as a memfd or an unlinked file.
 
-        The descriptor is duplicated: the caller still owns the original. Errors show `name` instead of a path. The
+        The descriptor is duplicated, so the caller still owns the original. Errors show `name` instead of a path. The
         mapping cannot be pickled. For the other parameters and the errors, see `Mapping`.
 
         Examples
@@ -253,7 +253,7 @@ class Mapping(OpenFile):
         return self
 
     def view(self, offset: int = 0, length: int | None = None) -> memoryview:
-        """Return a range of the mapping as a memoryview without a copy, which is writable with ``private=True``.
+        """Return a range of the mapping as a memoryview without a copy. With ``private=True``, it is writable.
 
         The view keeps the memory mapped after `close`. Raise IndexError if the range is beyond the end of the mapping.
         """
@@ -262,11 +262,11 @@ class Mapping(OpenFile):
         return self._core.view(offset, rest)
 
     def fileno(self) -> int:
-        """Return the file descriptor, which the mapping owns: do not close it."""
+        """Return the file descriptor. The mapping owns it, so do not close it."""
         return self._core.fileno()
 
     def close(self) -> None:
-        """Release the memory, which is unmapped when the last view is gone; further calls do nothing."""
+        """Close the mapping. The memory is unmapped when the last view is gone. Further calls do nothing."""
         self._core.close()
 
     def _mappings(self) -> tuple[_core.Mapping]:
@@ -274,7 +274,7 @@ class Mapping(OpenFile):
 
     @property
     def core(self) -> _core.Mapping:
-        """The mapping of the compiled module, for `onecopy.files.page_cache`."""
+        """The compiled module's mapping, for `onecopy.files.page_cache`."""
         return self._core
 
     @property
@@ -284,7 +284,7 @@ class Mapping(OpenFile):
 
     @property
     def address(self) -> int:
-        """Address of the first byte, equal to its file offset modulo 2 MiB; 64 bytes after the end are readable."""
+        """Address of the first byte, which equals its file offset modulo 2 MiB. 64 bytes after the end are readable."""
         return self._core.address
 
     def __len__(self) -> int:

@@ -1,10 +1,10 @@
 """Query and control which parts of files are in the page cache: `residency`, `warm`, `evict`, `pin`.
 
 The functions take an open file (`onecopy.Mapping`, `onecopy.ArrayFile`) or a path, and return a report of what the
-kernel did. If the kernel refuses a hint, the report says so, and no error is raised; a number that the kernel does not
-report is None, never zero. A file that was truncated while it was mapped raises `onecopy.DataLost`.
+kernel did. If the kernel refuses a hint, no error is raised, but the report states it. Numbers that the kernel does not
+report are None, never zero. If a file was truncated while it was mapped, `onecopy.DataLost` is raised.
 
-All processes of the machine share the page cache, so a file that one process has warmed is warm for all of them.
+All processes on the machine share the page cache, so if one process has warmed a file, it is warm for all of them.
 Private copies (``mode="copy"``) are not affected. Every function releases the GIL and may be called from any thread.
 """
 
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
             """The mapping of the compiled module."""
 
     class Several(Protocol):
-        """An object with mappings of several files, or of parts of them: any `onecopy.ArrayFile`."""
+        """An object with mappings of several files, or of parts of files: any `onecopy.ArrayFile`."""
 
         def portions(self) -> list[Portion]:
-            """Return the portions, one or more per file."""
+            """Return the portions: one or more per file."""
 
     class WarmOptions(TypedDict, total=False):
         """The options of `warm` that control how it reads."""
@@ -74,12 +74,12 @@ Mechanism: TypeAlias = Literal["auto", "populate", "read", "advise", "none"]
 
 
 class Portion(NamedTuple):
-    """Ranges of one mapping. `onecopy.ArrayFile.portions` returns those of arrays."""
+    """Ranges of a mapping. `onecopy.ArrayFile.portions` returns the portions for arrays."""
 
     mapping: _core.Mapping
     """The mapping of the compiled module."""
     ranges: Sequence[Range] | None = None
-    """The ranges; None: the whole mapping, an empty list: no bytes."""
+    """The ranges. None: the whole mapping; an empty list: no bytes."""
     inspector: _core.Inspector | None = None
     """Checks the bytes while they are read; None: no check."""
 
@@ -96,7 +96,7 @@ def _portions(
     *,
     maps_paths: bool = True,
 ) -> list[Portion]:
-    """Return the mappings of a target with their ranges. A path is mapped only with `maps_paths`."""
+    """Return a target's mappings with their ranges. Paths are mapped only with `maps_paths`."""
     core = getattr(target, "core", None)
     if core is None and maps_paths and not isinstance(target, list) and isinstance(target, str | bytes | os.PathLike):
         core = _core.open_mapping(path_text(target))
@@ -120,10 +120,10 @@ def _portions(
 
 
 def evict(target: Target, ranges: Sequence[Range] | None = None) -> EvictReport:
-    """Unmap the pages of a file from this process, and drop them from the page cache unless another process maps them.
+    """Unmap a file's pages from this process, and drop them from the page cache unless another process maps them.
 
     Locked pages, and pages that other processes map, stay in memory, and the report gives the reason. Pages of
-    ``private=True`` mappings stay as well, because they may contain changes. Dirty pages are first written to disk.
+    ``private=True`` mappings also stay, because they may contain changes. Dirty pages are first written to disk.
 
     Examples
     --------
@@ -137,10 +137,10 @@ def evict(target: Target, ranges: Sequence[Range] | None = None) -> EvictReport:
 
 
 def residency(target: Target, ranges: Sequence[Range] | None = None) -> Residency:
-    """Report how much of a file is in the page cache and in the page tables of this process.
+    """Report how much of a file is in the page cache and in this process's page tables.
 
-    This takes about 0.1 ms per GiB if cachestat can be used (Linux 6.5; files that this process owns or may write),
-    otherwise up to 4 ms per GiB.
+    This takes about 0.1 ms per GiB if cachestat can be used (Linux 6.5; files that this process owns or may write to),
+    or otherwise up to 4 ms per GiB.
 
     Examples
     --------
@@ -154,7 +154,7 @@ def residency(target: Target, ranges: Sequence[Range] | None = None) -> Residenc
 
 
 def cachestat(descriptor: int, byte_range: Range | None = None) -> PageCache:
-    """Report how much of an open file is in the page cache, no matter which process read it, in 0.1 ms per GiB.
+    """Report how much of an open file is in the page cache, whichever process read it. This takes 0.1 ms per GiB.
 
     Parameters
     ----------
@@ -167,8 +167,8 @@ def cachestat(descriptor: int, byte_range: Range | None = None) -> PageCache:
     ------
     OSError
         EPERM: this process neither owns the file nor may write to it, or its container forbids the call. ENOSYS: the
-        kernel is older than 6.5. EOPNOTSUPP: the file is on hugetlbfs, or no pages were found and they may belong to a
-        file of another file system (overlayfs, FUSE). `residency` uses other interfaces in these cases.
+        kernel is older than 6.5. EOPNOTSUPP: the file is on hugetlbfs, or no pages were found, but they may belong to a
+        file on another file system (overlayfs, FUSE). `residency` uses other interfaces in these cases.
 
     Examples
     --------
@@ -183,24 +183,24 @@ def cachestat(descriptor: int, byte_range: Range | None = None) -> PageCache:
 
 
 def register_with_cuda(portions: Sequence[Portion], *, only_tried: bool = False) -> None:
-    """Register pages of open files with the NVIDIA driver as pinned host memory, until they are unmapped.
+    """Register pages of open files with the NVIDIA driver as pinned host memory until they are unmapped.
 
-    They stay in memory, one copy for all processes, and a GPU copies from them directly. The CUDA context of this
-    thread is used, or else that of the first device.
+    The pages stay in memory, with one copy for all processes, and a GPU copies from them directly. The CUDA context of
+    this thread is used, or else that of the first device.
 
     Raises
     ------
     OSError
         ENODEV: there is no GPU or no driver. EOPNOTSUPP: they cannot register read-only memory, or, with `only_tried`,
-        the file is neither on ext4 nor in memory. EINVAL: copy-on-write pages. EBUSY: some pages are registered
-        already.
+        the file is neither on ext4 nor in memory. EINVAL: the pages are copy-on-write. EBUSY: some pages are already
+        registered.
     """
     for mapping, ranges, _ in portions:
         _core.register_with_cuda(mapping, ranges, only_tried=only_tried)
 
 
 def mapped_in(pid: int, address: int, length: int) -> MappedPages:
-    """Report how many bytes of an address range of a process are mapped, and how many of them in huge pages.
+    """Report how many bytes of a process's address range are mapped, and how many of them are in huge pages.
 
     This takes 0.5 ms per GiB.
 
@@ -209,7 +209,7 @@ def mapped_in(pid: int, address: int, length: int) -> MappedPages:
     pid
         The process.
     address, length
-        The range of addresses in that process, in bytes.
+        The address range in that process, in bytes.
 
     Raises
     ------
@@ -256,7 +256,7 @@ def unpin(target: Opened | Sequence[Opened], ranges: Sequence[Range] | None = No
 
 
 def available_memory() -> int | None:
-    """Return the bytes that this process can still allocate: the minimum over the machine and its control groups.
+    """Return how many bytes this process can still allocate: the minimum over the machine and its control groups.
 
     For the control group and each group above it, this is the limit minus the memory that cannot be reclaimed, which
     includes the memory of other processes in the group. Page cache can be reclaimed; files in ``/dev/shm`` and other
@@ -274,16 +274,16 @@ def available_memory() -> int | None:
 def expect_memory(nbytes: int | str, doing: str = "allocate", path: str = "", *, instead: str = "") -> None:
     """Raise an error if this process cannot get `nbytes` of memory and up to 32 MiB of working memory.
 
-    Linux grants more memory than is available, and ends a process that uses too much. Call this function before you
+    Linux promises more memory than is available, and ends a process that uses too much. Call this function before you
     write large amounts to new arrays, or to arrays of a file opened with ``private=True``, whose written pages become
     memory of this process. It reserves nothing: other processes may take the memory later.
 
     Parameters
     ----------
     nbytes
-        Number of bytes, or text such as "2 GB".
+        A number of bytes, or text such as "2 GB".
     doing, path, instead
-        The operation, its file and the alternative, for the message.
+        The operation, its file and the alternative, to be shown in the message.
 
     Raises
     ------
@@ -299,12 +299,12 @@ def expect_memory(nbytes: int | str, doing: str = "allocate", path: str = "", *,
 
 
 _warmed: dict[tuple[int, ...], int] = {}
-"""Sizes, by identity, of the last 64 files that this process has completely read into memory."""
+"""Sizes, by identity, of the last 64 files that this process has read completely into memory."""
 _MAX_WARMED = 64
 
 
 def lost_since_warm(mapping: _core.Mapping, cached: int | None) -> int:
-    """Return how many bytes of a completely warmed file are no longer cached; 0 for other files, or if unknown."""
+    """Return how many bytes of a completely warmed file are no longer cached, or 0 for other files, or if unknown."""
     expected = _warmed.get(tuple(mapping.identity))
     return 0 if cached is None or expected != mapping.nbytes else max(expected - cached, 0)
 
@@ -321,8 +321,8 @@ def _note_warmed(portions: Sequence[Portion], report: WarmReport) -> None:
 class WarmJob:
     """A `warm` that runs in background threads.
 
-    It shares ownership of the mapping, so the file may be closed while it runs. After a fork it belongs to the parent:
-    `wait` in the child raises OSError (ECHILD).
+    It shares ownership of the mapping, so the file may be closed while the job runs. After a fork, it belongs to the
+    parent: in the child, `wait` raises OSError (ECHILD).
 
     Examples
     --------
@@ -380,7 +380,7 @@ class WarmJob:
         raise TimeoutError(f"warm has read {done} of {total} bytes after {timeout} s, and continues")
 
     def cancel(self) -> None:
-        """Stop after the pieces that are being read; `wait` then returns a report of the bytes read so far."""
+        """Stop after the pieces that are being read. `wait` then returns a report on the bytes read so far."""
         self._core.cancel()
 
     @property
@@ -446,8 +446,8 @@ def warm(
         An open file, a path, or a list of these; the files of a list are read at the same time. The pages of a path are
         not mapped, and stay in the page cache until the kernel reclaims the memory.
     ranges
-        (offset, length) in bytes; None: the whole file. Small ranges with gaps between them are read without readahead,
-        in small pages.
+        (offset, length) in bytes; None: the whole file. Small ranges with gaps between them are read without readahead
+        and in small pages.
     threads
         Number of threads that read; None: 8, because they wait for the disk and need little CPU time.
     huge
@@ -460,8 +460,8 @@ def warm(
     mechanism
         "auto", "populate" (MADV_POPULATE_READ), "read" (pread), "advise" (only request huge pages) or "none".
     in_order
-        Whether the caller will next read the whole file from front to back. On devices with a readahead of 4 MiB or
-        more, that is as fast as `warm`, so only huge pages are requested.
+        Whether the caller will read the whole file from front to back next. On devices with a readahead of 4 MiB or
+        more, this is as fast as `warm`, so only huge pages are requested.
     inspector
         Checks the bytes while they are read; see the parameter ``verify`` of `ArrayFile.warm`.
     wait
@@ -473,7 +473,7 @@ def warm(
     Returns
     -------
     WarmReport or WarmJob
-        The report states the size, the bytes that were cached before and after, the share of huge pages, page faults,
+        The report states the size, the number of bytes cached before and after, the share of huge pages, page faults,
         GiB/s, the mechanism, and why it was used.
 
     Raises

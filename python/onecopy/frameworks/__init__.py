@@ -1,1 +1,1 @@
-"""Support for frameworks, with one file or folder each. A framework is imported on first use."""
+"""Support for frameworks, with one file or folder per framework. Frameworks are imported on first use."""

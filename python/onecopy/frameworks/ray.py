@@ -1,4 +1,4 @@
-"""Handles of files for Ray tasks and actors: a file is fetched or received once per node, and mapped by all processes.
+"""File handles for Ray tasks and actors: a file is fetched or received once per node, and mapped by all processes.
 
     handle = oc.ray.share("s3://bucket/model.safetensors")  # or a file of this node
 
@@ -14,8 +14,8 @@ different pieces of it from the origin, and receive the other pieces through Ray
 receives the file from nodes that have it. Files are in the store of each node (`onecopy.Store`) and outlive tasks,
 actors and drivers.
 
-**When not to use it.** For objects that tasks create and few other tasks use, `ray.put` is better. It shares numpy
-arrays between the processes of a node too, but in memory that cannot be reclaimed, and only until the driver ends.
+**When not to use it.** For objects that tasks create and few other tasks use, `ray.put` is better. It also shares NumPy
+arrays among a node's processes, but in memory that cannot be reclaimed, and only until the driver ends.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def share(source: str | os.PathLike[str]) -> Handle:
     ----------
     source
         The URL of one file, as for `onecopy.remote.fetch`, or the path of a file on this node, which sends it to the
-        other nodes. The files that an index of shards or an ONNX model names are included; to find them, an ONNX model
-        behind a URL is fetched.
+        other nodes. The files that a shard index or an ONNX model names are included; to find them, an ONNX model at a
+        URL is fetched.
 
     Raises
     ------
@@ -94,7 +94,7 @@ class Handle:
     """A file that processes of a Ray cluster can open. `share` returns it; pass it to tasks and actors as an argument.
 
     It refers to the version of the file at the time of `share`. If the file changes, nodes that have this version or
-    can receive it still open it, and other nodes raise `FileChanged`.
+    can receive it still open it; other nodes raise `FileChanged`.
     """
 
     _files: tuple[_File, ...]
@@ -104,13 +104,13 @@ class Handle:
     def path(self) -> Path:
         """Return the path of this node's copy, which is fetched or received if necessary.
 
-        If several processes of the node call this method at the same time, one fetches and the others wait. Files that
-        the file names are in the same folder.
+        If several processes on the node call this method at the same time, one of them fetches the file and the others
+        wait. Files that the file names are in the same folder.
 
         Raises
         ------
         FileNotFoundError
-            Only nodes had the file, and all of them have left the cluster.
+            The file was available only on nodes that have all left the cluster.
         OSError, FileChanged
             As for `onecopy.remote.fetch`.
         """
@@ -139,7 +139,7 @@ class Handle:
         )
 
     def placement(self) -> NodeAffinitySchedulingStrategy | str:
-        """Return a scheduling strategy that prefers a node with the file, or "DEFAULT" if no node has it."""
+        """Return a scheduling strategy that prefers a node that has the file, or "DEFAULT" if no node has it."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         nodes = self.nodes()
@@ -156,7 +156,7 @@ class Handle:
         Raises
         ------
         OSError
-            An error of `path` on the first node that failed.
+            An error from `path` on the first node that failed.
         """
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -168,6 +168,6 @@ class Handle:
         return wanted
 
     def __repr__(self) -> str:
-        """Return the name and the number of files."""
+        """Return the name of the file and the number of other files."""
         more = f" and {len(self._files) - 1} files that it names" if len(self._files) > 1 else ""
         return f"<onecopy.ray.Handle of {remote.shown(self._files[0].url) or self._path}{more}>"

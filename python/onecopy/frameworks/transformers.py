@@ -1,13 +1,13 @@
-"""Hugging Face models whose weights stay mapped, even if their dtype differs from that of the file.
+"""Hugging Face models whose weights stay mapped, even if their dtype differs from the dtype in the file.
 
     model = oc.transformers.from_pretrained(AutoModelForCausalLM, "folder/of/the/model", dtype=torch.bfloat16)
     print(oc.explain(model))
 
 transformers maps safetensors files and uses the weights in the mapping if their dtype does not change. A cast creates a
-private copy in every process. This module casts weights once per machine into a file of the store. While transformers
+private copy in every process. This module casts weights once per machine, into a file in the store. While transformers
 builds the model, its casts return tensors on the mapping of that file.
 
-**When not to use it.** For models on a GPU, because `from_pretrained` of transformers is equally fast.
+**When not to use it.** For models on a GPU, because transformers' own `from_pretrained` is equally fast.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def from_pretrained(
         Dtype of floating-point weights, a ``torch.dtype`` or its name; "auto": the dtype in ``config.json``, else the
         dtypes of the file.
     store
-        The store of the cast weights, with one file per file of weights: a `onecopy.Store` or a folder; None: the
-        default folder on disk.
+        The store for the cast weights, which contains one file per weight file: a `onecopy.Store` or a folder; None:
+        the default folder on disk.
     warming, max_bytes
         A function that is called with the `WarmJob` that reads at most `max_bytes` of the files into memory while
         transformers builds the model; None: the files are not read ahead.
@@ -88,7 +88,7 @@ def from_pretrained(
     FormatError
         A file is damaged.
     OSError
-        transformers raised an error, or the store cannot be written, or its disk is full.
+        transformers raised an error, the store is not writable, or its disk is full.
     TypeError
         `dtype` is neither a torch dtype nor the name of one, or the class and the folder are swapped.
 
@@ -132,7 +132,7 @@ def from_pretrained(
 
 
 def weight_files(place: Path, variant: str | None, stems: tuple[str, ...] = ("model.safetensors",)) -> list[Path]:
-    """Return the files of weights that transformers reads, without others such as consolidated.safetensors."""
+    """Return the weight files that transformers reads, without others such as consolidated.safetensors."""
     suffix = f".{variant}" if variant else ""
     for stem in stems:
         name, _, kind = stem.rpartition(".")
@@ -172,7 +172,7 @@ _SYNCHRONOUS = "HF_DEACTIVATE_ASYNC_LOAD"
 def replaced_casts(
     casts: dict[Path, Path], dtype: Any, load_cast: Callable[[Path], dict[str, Any]] = load
 ) -> Iterator[None]:
-    """Inside the block, let casts of weights on mappings of these files return the weights of the cast files."""
+    """Inside the block, make casts of weights on mappings of these files return weights from the cast files."""
     # transformers decides which weights are cast: its calls of Tensor.to are intercepted. torch performs other casts.
     if not casts:
         yield
@@ -223,7 +223,7 @@ class _KnownCasts:
         """Mappings of the uncast files, each with a tensor that keeps it alive, so that addresses are not reused."""
 
     def of(self, tensor: Any) -> Any:
-        """Return the cast of a weight, or None if the weight is not on a mapping of these files."""
+        """Return a weight's cast, or None if the weight is not on a mapping of these files."""
         at = tensor.data_ptr()
         region = next((region for region, _ in self._held if region.start <= at < region.end), None)
         if region is None:

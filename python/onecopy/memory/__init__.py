@@ -1,12 +1,12 @@
-"""Explain the memory of a process and of its control group, using the numbers that the kernel reports.
+"""Explain the memory of a process and of its control group, using numbers from the kernel.
 
     from onecopy.memory import container, explain
 
     print(explain())        # how this process uses memory, and which uses are problems
     print(container())      # how much memory is left before the OOM killer acts
 
-`proc` and `cgroup` parse files of the kernel. The distribution onecopy-monitor samples, records and plots the memory of
-groups of processes over time.
+`proc` and `cgroup` parse the kernel's files. The distribution onecopy-monitor samples, records and plots the memory of
+process groups over time.
 
 Modules are loaded on first use, because most of the library needs only the parsers.
 """

@@ -1,12 +1,12 @@
 """Read the memory of a process's control group: limits, reclaimable memory, and memory shortage.
 
-The limit of a container is the tightest limit of its memory cgroup and of all groups above it. `container` finds them
-in ``/proc/PID/cgroup`` and the mount points in ``/proc/self/mountinfo``, for cgroup v1, v2 and machines that mount
-both. A control group is also charged for the page cache of files that its processes read first; most of that can be
-dropped at any time. Anonymous memory, shared memory and kernel memory cannot be dropped. Kubernetes and ``docker
+A container's limit is the tightest of the limits on its memory cgroup and on all groups above it. `container` finds the
+groups in ``/proc/PID/cgroup`` and the mount points in ``/proc/self/mountinfo``, for cgroup v1, v2 and machines that
+mount both. A control group is also charged for the page cache of files that its processes read first; most of that can
+be dropped at any time. Anonymous memory, shared memory and kernel memory cannot be dropped. Kubernetes and ``docker
 stats`` show the *working set*, usage minus inactive file pages, which includes files that are read repeatedly.
 `pressure` reports the time that tasks lost waiting for memory (PSI). This requires Linux 4.20, for groups also cgroup
-v2, and on some kernels the boot option ``psi=1``.
+v2, and on some kernels, the boot option ``psi=1``.
 
 **Units and None** are the same as in `onecopy.memory.proc`: bytes, and None if the kernel does not report a number or
 hides it from this container.
@@ -16,8 +16,8 @@ hides it from this container.
 **Errors.** ``parse_x`` raises ValueError with the kind of file and the line. Functions that read a process raise the
 errors of `onecopy.memory.proc`.
 
-**Ownership and threads.** Results are immutable, no file stays open, and any thread may call any function. The files of
-a group are read one after the other, so their numbers may be slightly inconsistent. `root` is the root of the file
+**Ownership and threads.** Results are immutable, no file stays open, and any thread may call any function. A group's
+files are read one after the other, so their numbers may be slightly inconsistent. `root` is the root of the file
 system: ``/``, or a recorded copy that contains ``proc`` and ``sys``.
 """
 
@@ -49,7 +49,7 @@ _STALL_LINE = re.compile(r"(some|full) avg10=(\d+\.\d+) avg60=(\d+\.\d+) avg300=
 _OCTAL = re.compile(r"\\([0-7]{3})")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _PRESENT, _OF_FILE, _FRAME = 1 << 63, 1 << 61, (1 << 55) - 1
-"""Bits of a pagemap entry."""
+"""Bits in a pagemap entry."""
 _MAX_SAMPLED = 1024
 _STAT_LINE = re.compile(r"([^ ]+) ([0-9]+)")
 _UNLIMITED = 2**63 - 2**16  # v1 prints the last multiple of the page size, and pages have up to 64 KiB
@@ -63,7 +63,7 @@ _V2_NAMES = {
     "workingset_refault": _REFAULTS,  # before Linux 5.9 also in v2
 }
 _KERNEL = ("slab_reclaimable", "slab_unreclaimable", "kernel_stack", "pagetables", "percpu", "sock")
-"""The parts of kernel memory; v2 reports the total from Linux 5.18 on."""
+"""The parts of kernel memory. v2 reports their total from Linux 5.18 on."""
 _FILES = {
     1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "memory.max_usage_in_bytes"),
     2: ("memory.max", "memory.current", "memory.peak"),
@@ -72,10 +72,10 @@ _FILES = {
 
 @dataclass(frozen=True, slots=True)
 class Mount:
-    """One line of mountinfo: the directory `root` of a file system is mounted at `mount_point`.
+    """A line in mountinfo: the directory `root` of a file system is mounted at `mount_point`.
 
-    `device` is the ``st_dev`` of `os.stat`. `options` are those of the file system, which include the controllers of a
-    v1 hierarchy.
+    `device` is the ``st_dev`` of `os.stat`. `options` are the options of the file system, which for a v1 hierarchy
+    include its controllers.
     """
 
     device: int
@@ -106,7 +106,7 @@ class Pressure:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """The memory of a control group in bytes; None: unlimited or not reported. Printed, it is a list of sentences."""
+    """The memory of a control group in bytes; None: unlimited or not reported. `str` returns sentences."""
 
     version: int
     """Version of control groups: 1 or 2."""
@@ -141,7 +141,7 @@ class Container:
     refaults: int | None
     """Bytes that were read again after they had been dropped, which is a sign of memory shortage."""
     kills: int | None
-    """Number of processes in the group that the OOM killer has killed."""
+    """Number of processes in the group that the OOM killer has killed so far."""
     pressure: Pressure | None
     """Time spent waiting for memory (PSI)."""
     pressure_of: str
@@ -172,7 +172,7 @@ class Container:
             left = f"{size(self.left)} are left before the OOM killer acts"
             yield f"limit{where}: {size(self.limit)}, {share}: {left}"
         if self.kills:
-            yield f"the OOM killer has killed {self.kills} processes of this group so far"
+            yield f"the OOM killer has killed {self.kills} processes in this group so far"
         yield (
             f"page cache: {size(self.file_clean)} clean, which the kernel drops when memory is short; "
             f"{size(self.file_dirty)} dirty, which must be written first. A file is charged to the group whose process "
@@ -195,7 +195,7 @@ class Container:
 
 
 def container(pid: int | None = None, *, root: Path = ROOT) -> Container | None:
-    """Measure the control group to which a process is charged.
+    """Measure the control group to which a process's memory is charged.
 
     Parameters
     ----------
@@ -207,7 +207,7 @@ def container(pid: int | None = None, *, root: Path = ROOT) -> Container | None:
     Returns
     -------
     Container or None
-        None if there are no memory control groups, or the group is not visible.
+        None if there are no memory control groups or the group is not visible.
 
     Raises
     ------
@@ -316,7 +316,7 @@ def parse_limit(text: str) -> int | None:
 
 
 def parse_memory_stat(text: str) -> dict[str, int]:
-    r"""Parse the text of memory.stat of either version. Return numbers by their v2 names, including groups below.
+    r"""Parse the text of memory.stat in either version. Return numbers by their v2 names, including groups below.
 
     Numbers are in bytes, except that ``workingset_refault_*`` counts pages that were read again after their eviction,
     which is a sign of memory shortage. ``file`` is page cache, including ``shmem``. ``hierarchical_memory_limit`` (v1
@@ -358,7 +358,7 @@ def parse_pressure(text: str) -> Pressure:
 
 
 def pressure(group: Path | None = None, *, root: Path = ROOT) -> Pressure | None:
-    """Read the pressure of the group with a directory, or of the machine. Return None if the kernel does not report it.
+    """Read the pressure of the group at a directory, or of the machine. Return None if the kernel does not report it.
 
     >>> found = pressure()
     >>> found is None or 0 <= found.full.avg10 <= 1
@@ -384,7 +384,7 @@ def parse_kills(text: str) -> int | None:
 
 
 def kills(group: Path) -> int | None:
-    """Return the number of OOM kills of a group, given its directory, or None if the kernel does not report it.
+    """Return the number of OOM kills in a group, given its directory, or None if the kernel does not report it.
 
     >>> kills(Path("/proc"))
     """
@@ -395,7 +395,7 @@ def kills(group: Path) -> int | None:
 
 
 def charged_to(pid: int, ranges: Iterable[tuple[int, int]]) -> dict[str, float] | None:
-    """Return which control groups are charged for the file pages that a process maps, and the share of each.
+    """Return which control groups are charged for the file pages that a process maps, and each group's share.
 
     A page of a file is charged to the group of the process that read it first, even if other groups map it. Up to
     1,024 pages of each range are looked up in ``/proc/kpagecgroup``.
@@ -411,7 +411,7 @@ def charged_to(pid: int, ranges: Iterable[tuple[int, int]]) -> dict[str, float] 
     -------
     dict or None
         Shares (0 to 1) by the directory of the group; "" stands for groups that were removed or are outside of this
-        container. The dict is empty if no page is mapped. None if the kernel does not report groups, as without root.
+        container. The dict is empty if no page is mapped. None if the kernel does not report groups (only root).
 
     Examples
     --------
@@ -479,7 +479,7 @@ def _mount(line: str) -> Mount:
 
 
 def _levels(group: str | None, version: int, mounts: list[Mount], root: Path) -> list[Path]:
-    """Return the directories of a group and of the groups above it, up to the mount point."""
+    """Return the directories of a group and all groups above it, up to the mount point."""
     for mount in mounts:
         if group is None or not _has_memory(mount, version) or not PurePosixPath(group).is_relative_to(mount.root):
             continue

@@ -1,16 +1,16 @@
-"""`explain`: report how much memory a process or an object uses, how much of it is private, and why.
+"""`explain`: report how much memory a process or an object uses, how much of it is private and why.
 
     print(oc.explain())             # this process, in sentences
     print(oc.explain(4711))         # any process of this user
     print(oc.explain(session))      # an onnxruntime session made by `oc.onnxruntime.session`
     print(oc.explain(model))        # a torch module
-    print(oc.explain(file))         # a result of `oc.open` or `oc.open_records`, or a numpy array
+    print(oc.explain(file))         # a result of `oc.open` or `oc.open_records`, or a NumPy array
 
 The numbers are measured: addresses are looked up in ``/proc/self/maps``, and pages that were copied on write are
 counted in ``/proc/self/pagemap``, or in the smaps of another process.
 
-**When not to use it.** In loops: explaining a process walks its page tables under a lock, which takes 6 to 22 ms per
-GiB. Use `onecopy_monitor.Sampler` instead.
+**When not to use it.** In loops, because explaining a process walks its page tables under a lock, which takes 6 to 22
+ms per GiB. Use `onecopy_monitor.Sampler` instead.
 """
 
 from __future__ import annotations
@@ -61,11 +61,11 @@ Code: TypeAlias = Literal[
 Kind: TypeAlias = Literal["shared", "written", "private", "heap", "device"]
 
 _MIN_BYTES = 1 << 20
-"""Smallest amount that is reported. For files of a process, the minimum is also a hundredth of its RSS."""
+"""Smallest amount that is reported. For a process's files, a hundredth of its RSS is also a minimum."""
 _BAD_COPIED = 16 << 20
 """Inherited bytes that a process may copy before the copies are reported as a problem."""
 _BAD_RATE = 1 << 20
-"""Growth or refaults, in bytes per second, from which on they are reported as a problem."""
+"""Bytes per second from which on growth or refaults are reported as a problem."""
 _SHOWN = 12
 """Maximum number of findings that are printed."""
 _MAX_FILES = 6
@@ -76,11 +76,11 @@ FRAMEWORKS = {
     "_safetensors_rust": "safetensors",
     "_multiarray_umath": "numpy",
 }
-"""Frameworks supported by `onecopy run`, by a part of the names of their shared objects."""
+"""Frameworks that `onecopy run` supports, by a part of the names of their shared objects."""
 DATA = (".safetensors", ".pt", ".pth", ".ckpt", ".bin", ".npy", ".npz", ".onnx", ".joblib", ".gguf")
 """Suffixes of files that these frameworks load."""
 MIN_PRIVATE = 256 << 20
-"""Anonymous memory in bytes from which on a process may have copies; an interpreter with torch takes 150 MB."""
+"""Bytes of anonymous memory from which on a process may contain copies. An interpreter with torch uses 150 MB."""
 MAX_PROCESSES = 64
 """Maximum number of processes whose page tables are walked."""
 _SHOWN_FILES = 3
@@ -121,14 +121,14 @@ class Finding:
 
     @property
     def amount(self) -> str:
-        """The private part as text: "1 MB", or "1 MB of 8 MB" if the rest is shared."""
+        """The private part as text, such as "1 MB", or "1 MB of 8 MB" if the rest is shared."""
         part = self.private or self.bytes
         return f"{size(part)} of {size(self.bytes)}" if part < self.bytes else size(part)
 
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The result of `explain`. Printed, it is a table that begins with the largest private part."""
+    """The result of `explain`. `str` returns sentences about a process, or a table of an object's memory."""
 
     target: str
     """The explained process or object, as text."""
@@ -137,7 +137,7 @@ class Explanation:
     causes: tuple[Cause, ...] = ()
     """How a process uses memory, as sentences, problems first. Empty for an object."""
     pid: int | None = None
-    """The process id, or None for an object."""
+    """The id of the process, or None for an object."""
     rss: int | None = None
     """Resident set size of a process in bytes, as other tools show it, or None for an object."""
     own: int | None = None
@@ -150,7 +150,7 @@ class Explanation:
 
     @property
     def private(self) -> int:
-        """Total private bytes; each additional process of this kind would need as many."""
+        """Total private bytes. Each additional process of this kind would need as many."""
         return sum(one.private for one in self.findings)
 
     @property
@@ -160,7 +160,7 @@ class Explanation:
 
     @property
     def saves(self) -> int:
-        """Bytes that the advice would save in each process."""
+        """Bytes that following the advice would save in each process."""
         return sum(one.private for one in self.findings if one.advice)
 
     def __str__(self) -> str:
@@ -180,21 +180,21 @@ class Explanation:
 
 
 def explain(target: Any = None, *, interval: float = 0.0) -> Explanation:
-    """Report how much memory a process or an object uses, how much of it is private and why, and how to save it.
+    """Report how much memory a process or an object uses, how much of it is private and why, and how to save memory.
 
     Parameters
     ----------
     target
-        None: this process. An integer: the process with this id, which must belong to this user. Otherwise an object of
-        this process: a session of `onecopy.onnxruntime`, a ``torch.nn.Module``, a result of `onecopy.open` or
-        `onecopy.open_records`, or a numpy array.
+        None: this process. An integer: the process with this id, which must belong to this user. Otherwise, an object
+        in this process: a session of `onecopy.onnxruntime`, a ``torch.nn.Module``, a result of `onecopy.open` or
+        `onecopy.open_records`, or a NumPy array.
     interval
         For a process: take a second sample after this number of seconds, and report growth and refaults.
 
     Returns
     -------
     Explanation
-        Printed, it is a list of sentences for a process, or a table for an object.
+        `str` returns sentences for a process, or a table for an object.
 
     Raises
     ------
@@ -232,7 +232,7 @@ def explain(target: Any = None, *, interval: float = 0.0) -> Explanation:
 
 
 def files_under(tensors: Iterable[Any]) -> list[str]:
-    """Return the paths of the files whose pages contain tensors of this process."""
+    """Return the paths of files whose pages contain tensors of this process."""
     regions = Regions()
     places = [regions.at(tensor.data_ptr()) for tensor in tensors if tensor.device.type == "cpu" and tensor.numel()]
     return list(dict.fromkeys(region.path for region in places if region is not None and region.inode))
@@ -268,7 +268,7 @@ _PREPACK = (
 
 
 def _of_copied_weights(report: Any, grown: int | None) -> Finding:
-    """Estimate the private weights of a session that could be prepacked, from the growth of the process."""
+    """Estimate from the growth of the process how many bytes of a session's private weights could be prepacked."""
     why = f"{report.mode!r}: ONNX Runtime copies weights to its heap, and prepacks matrices into another copy"
     mapped = sum(file.bytes for file in report.mapped)
     if grown is None:
@@ -454,7 +454,7 @@ def _has_code(regions: list[proc.MappedRegion]) -> bool:
 
 
 def _alone_in_memory(regions: list[proc.MappedRegion]) -> int:
-    """Return the bytes of a file in memory that no other process maps, or 0 for a file on a disk."""
+    """Return how many bytes of an in-memory file no other process maps, or 0 for a file on disk."""
     if kind_of((regions[0].dev, regions[0].inode), regions[0].path) != "shmem":
         return 0
     memories = [one.memory for one in regions]
@@ -536,13 +536,13 @@ def _of_heap(memory: proc.Rollup, shared: int, *, own: bool) -> Iterator[Cause]:
 
 
 class _Mallinfo(ctypes.Structure):
-    """The struct that mallinfo2 returns in glibc 2.33 and later. Field 8 is ``fordblks``."""
+    """The struct returned by mallinfo2 in glibc 2.33 and later. Field 8 is ``fordblks``."""
 
     _fields_ = tuple((f"field_{number}", ctypes.c_size_t) for number in range(10))
 
 
 def _kept_by_malloc() -> int | None:
-    """Return the free bytes that malloc of this process keeps, or None if the C library does not report them."""
+    """Return how many free bytes this process's malloc keeps, or None if the C library does not report it."""
     with suppress(AttributeError, OSError):
         mallinfo = ctypes.CDLL(None).mallinfo2
         mallinfo.restype = _Mallinfo
@@ -648,12 +648,12 @@ def _of_copies(pid: int, regions: Sequence[proc.MappedRegion]) -> Iterator[Cause
 
 
 def shared_anonymous(regions: Sequence[proc.MappedRegion]) -> int:
-    """Return the bytes of anonymous memory that other processes map as well."""
+    """Return how many bytes of anonymous memory other processes also map."""
     return sum(shared_of(one.memory) for one in regions if one.memory.anonymous)
 
 
 def shared_of(memory: proc.Rollup) -> int:
-    """Return the bytes of anonymous memory of a region that other processes map as well."""
+    """Return how many bytes of a region's anonymous memory other processes also map."""
     return min(memory.shared_clean + memory.shared_dirty, memory.anonymous)
 
 
@@ -675,7 +675,7 @@ def _of_program(pid: int, regions: Sequence[proc.MappedRegion]) -> list[tuple[Se
 
 
 def _program(pid: int) -> tuple[str, str] | None:
-    """Return the executable and the script of a process, or None if they cannot be read."""
+    """Return a process's executable and script, or None if they cannot be read."""
     try:
         executable = os.readlink(f"/proc/{pid}/exe")  # noqa: PTH115 - text
         words = proc.process_text(pid, "cmdline").rstrip("\0").split("\0")

@@ -1,13 +1,13 @@
-"""Parsers for the files in ``/proc`` that describe a process.
+"""Parsers for files in ``/proc`` that describe a process.
 
-``parse_x(text)`` parses the text of a file; ``x(pid)`` reads the file of a process and parses it. Readers of cgroups
-and of the machine are in `onecopy.memory.cgroup`.
+``parse_x(text)`` parses the text of a file; ``x(pid)`` reads the file of a process and parses it.
+`onecopy.memory.cgroup` contains readers for cgroups and the machine.
 
-**Units.** Numbers are in bytes and seconds, never in kB or ticks. Names are the kernel's in snake_case. None means that
-the kernel does not report the number; a missing line is 0 only if it must be 0. Unknown numbers are skipped.
+**Units.** Numbers are in bytes and seconds, never in kB or ticks. Names are the kernel's, in snake_case. None means
+that the kernel does not report the number; a missing line means 0 only if it must be 0. Other numbers are skipped.
 
-**When not to use it.** `rollup`, `smaps` and `regions_of` walk page tables under a lock of the *observed* process: 6 ms
-per GiB of mapped files, 22 ms per GiB of anonymous memory, each time. `status` takes 15 us.
+**When not to use it.** In loops: each call of `rollup`, `smaps` or `regions_of` walks page tables under a lock of the
+*observed* process, for 6 ms per GiB of mapped files and 22 ms per GiB of anonymous memory. `status` takes 15 us.
 
 **Errors.** ``parse_x`` raises ValueError with the kind of file and the line. ``x(pid)`` raises ProcessLookupError (the
 process has ended, or is a zombie or kernel thread without memory), PermissionError, or FileNotFoundError (the kernel
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 PROC = Path("/proc")
 
 Key: TypeAlias = tuple[int, int]
-"""Device and inode of a file, which stay the same when it is renamed or removed."""
+"""Device and inode of a file, which stay the same when the file is renamed or removed."""
 
 _RecordT = TypeVar("_RecordT")
 _OWNED = ("vm_rss", "vm_pte", "vm_swap", "vm_lck", "rss_anon", "rss_file", "rss_shmem")
@@ -48,7 +48,7 @@ _OWNED = ("vm_rss", "vm_pte", "vm_swap", "vm_lck", "rss_anon", "rss_file", "rss_
 
 @dataclass(frozen=True, slots=True)
 class Rollup:
-    """Memory of a process, or of one region of it, in bytes.
+    """The memory of a process, or of one of its regions, in bytes.
 
     Attributes
     ----------
@@ -90,16 +90,16 @@ class Rollup:
 
     @property
     def uss(self) -> int:
-        """Bytes that only this process currently maps: private clean and private dirty."""
+        """Bytes that only this process currently maps, both clean and dirty."""
         return self.private_clean + self.private_dirty
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    r"""One line of maps: the addresses ``[start, end)``, at which a file is mapped from byte `offset` on.
+    r"""A line in maps: the addresses ``[start, end)``, at which a file is mapped from byte `offset` on.
 
-    `perms` is "rwx" or dashes, followed by "p" (private, copy on write) or "s" (shared). `dev` and `inode` are equal to
-    those of `os.stat` (but see `regions_of`), or 0 without a file. `path` is the path of a file, "[heap]",
+    `perms` consists of "rwx" or dashes, followed by "p" (private, copy on write) or "s" (shared). `dev` and `inode` are
+    the same as in `os.stat` (but see `regions_of`), or 0 without a file. `path` is the path of a file, "[heap]",
     "/memfd:NAME", or "" for anonymous memory, decoded as by `os.fsdecode`. The kernel writes a newline as ``\012`` and
     does not escape backslashes, so a path that contains ``\012`` is parsed incorrectly. `deleted` means that the path
     ends in " (deleted)", because the file was removed, is a memfd, or has such a name.
@@ -117,7 +117,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class MappedRegion(Region):
-    """One entry of smaps: a `Region` with its `memory`, and `vm_flags` such as "lo" (locked), or "" if not reported."""
+    """An entry in smaps: a `Region` with its `memory`, and `vm_flags` such as "lo" (locked), or "" if not reported."""
 
     memory: Rollup
     vm_flags: tuple[str, ...]
@@ -150,7 +150,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """Faults, CPU seconds and start time of a process, with all its threads.
+    """Page faults, CPU seconds and start time of a process, including all its threads.
 
     `majflt` counts faults that waited for a disk, and `minflt` the others. `comm` may contain any byte. `starttime` is
     in seconds after boot; `pid` and `starttime` together identify a process.
@@ -170,7 +170,7 @@ class Stat:
 
 @dataclass(frozen=True, slots=True)
 class Io:
-    """Bytes since the start of a process: `rchar` and `wchar` count system calls, the others count disk transfers.
+    """Bytes transferred since a process started: `rchar` and `wchar` count system calls, the others disk transfers.
 
     Reads through mappings are included only in `read_bytes`. `cancelled_write_bytes` were deleted before reaching the
     disk.
@@ -215,7 +215,7 @@ def parse_rollup(text: str) -> Rollup:
 
 
 def rollup(pid: int, *, root: Path = PROC) -> Rollup:
-    """Return the total memory of a process by walking its page tables. Requires Linux 4.14.
+    """Return a process's total memory by walking its page tables. Requires Linux 4.14.
 
     >>> rollup(os.getpid()).anonymous > 0
     True
@@ -233,7 +233,7 @@ def parse_maps(text: str) -> list[Region]:
 
 
 def maps(pid: int, *, root: Path = PROC) -> list[Region]:
-    """Return the regions of a process, without their memory and without a page-table walk.
+    """Return a process's regions, without their memory and without a page-table walk.
 
     >>> any(region.path == "[stack]" for region in maps(os.getpid()))
     True
@@ -255,7 +255,7 @@ def parse_smaps(text: str) -> list[MappedRegion]:
 
 
 def smaps(pid: int, *, root: Path = PROC) -> list[MappedRegion]:
-    """Return the regions of a process, each with its memory. This is the most expensive function of the module.
+    """Return a process's regions, each with its memory. This is the most expensive function in the module.
 
     >>> sum(region.memory.rss for region in smaps(os.getpid())) > 2**20
     True
@@ -266,8 +266,8 @@ def smaps(pid: int, *, root: Path = PROC) -> list[MappedRegion]:
 def regions_of(pid: int, path: str | os.PathLike[str], *, root: Path = PROC) -> list[MappedRegion]:
     """Return the regions of a process that map the file at `path`.
 
-    A region matches by inode, and by device or path, because `os.stat` reports another device on btrfs and overlayfs.
-    Raise FileNotFoundError if there is no file at `path`.
+    A region matches if the inode, and either the device or the path, are the same, because `os.stat` reports a
+    different device on btrfs and overlayfs. Raise FileNotFoundError if there is no file at `path`.
 
     >>> regions_of(os.getpid(), os.devnull)
     []
@@ -372,7 +372,7 @@ def _names(record: Any) -> tuple[frozenset[str], frozenset[str]]:
 
 
 def children_of(pid: int) -> list[int]:
-    """Return the children of all threads of a process, or [] if it has ended or the kernel does not list children.
+    """Return the children of all of a process's threads, or [] if it has ended or the kernel does not list children.
 
     >>> os.getpid() in children_of(os.getppid())
     True
@@ -392,9 +392,9 @@ _INTERPRETERS = ("python", "pypy", "node", "java", "ruby", "perl", "bash", "sh",
 
 
 def label_of(pid: int, name: str) -> str:
-    """Return a short name of a process, given its name in the kernel. The result may contain any character.
+    """Return a short name for a process, given its name in the kernel. The result may contain any character.
 
-    The name of an interpreter is followed by the script or module that it runs.
+    For an interpreter, the name is followed by the script or module that it runs.
 
     >>> label_of(0, "postgres")
     'postgres'
@@ -405,7 +405,7 @@ def label_of(pid: int, name: str) -> str:
 
 
 def label_from(words: list[str], name: str) -> str:
-    """Return a short name of a process, given the words of its command line and its name in the kernel.
+    """Return a short name for a process, given the words of its command line and its name in the kernel.
 
     >>> label_from(["/usr/bin/python3", "-u", "/srv/train.py", "--epochs", "3"], "python3")
     'python3 train.py'
@@ -422,7 +422,7 @@ def label_from(words: list[str], name: str) -> str:
 
 
 def script_of(words: list[str]) -> tuple[str, str]:
-    """Return how and what an interpreter runs, given the words of its command line: "-m", "-c" or "", and its value.
+    """Return what an interpreter runs, given the words of its command line: "-m", "-c" or "", and the value.
 
     >>> script_of(["python", "-X", "dev", "-m", "this"]), script_of(["python", "a.py", "-c"]), script_of(["python"])
     (('-m', 'this'), ('', 'a.py'), ('', ''))
@@ -439,7 +439,7 @@ def script_of(words: list[str]) -> tuple[str, str]:
 
 
 _PRESENT, _SWAPPED, _OF_FILE = 0x80, 0x40, 0x20
-"""Flags in the highest byte of a pagemap entry. _OF_FILE includes shared memory."""
+"""Flags in the highest byte of a pagemap entry. `_OF_FILE` includes shared memory."""
 _ENTRY_BYTES = 8
 
 
@@ -479,7 +479,7 @@ class Pages:
         os.close(self._fd)
 
     def private_bytes(self, address: int, nbytes: int) -> int:
-        """Return how many bytes of an address range are on anonymous pages, counting whole pages."""
+        """Return how many bytes of an address range are on anonymous pages, in whole pages."""
         first, last = address // PAGESIZE, (address + nbytes - 1) // PAGESIZE
         entries = os.pread(self._fd, (last - first + 1) * _ENTRY_BYTES, first * _ENTRY_BYTES)
         kinds = Counter(entries[_ENTRY_BYTES - 1 :: _ENTRY_BYTES])

@@ -1,4 +1,4 @@
-"""Parse the lines of ``/proc/PID/maps`` and ``smaps``. Its import is fast, for processes of `onecopy run` that end.
+"""Parse lines in ``/proc/PID/maps`` and ``smaps``. The module imports little, because exiting processes load it.
 
 `onecopy.memory.proc` converts the results of these functions to objects.
 """
@@ -18,7 +18,7 @@ _WORD_START = re.compile(r"(?<=[a-z])(?=[A-Z])")
 
 
 def read_text(path: str) -> str:
-    """Return the text of a file in ``/proc``. Undecodable bytes become surrogates."""
+    """Read a file in ``/proc`` as text. Undecodable bytes become surrogates."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         # Most files are read at once, smaps and maps page by page.
@@ -29,7 +29,7 @@ def read_text(path: str) -> str:
 
 
 def split_smaps(text: str) -> list[tuple[str, str, str]]:
-    """Return for each region in the text of smaps its line as in maps, its lines with numbers, and its flags."""
+    """For each region in the text of smaps, return its line as in maps, its lines with numbers, and its flags."""
     found = []
     for entry in _REGION_START.split(text):
         header, _, body = entry.partition("\n")
@@ -40,7 +40,7 @@ def split_smaps(text: str) -> list[tuple[str, str, str]]:
 
 
 def parse_region(kind: str, line: str) -> tuple[int, int, str, int, int, int, str, bool]:
-    """Return the fields of a line of maps, in the order of `onecopy.memory.proc.Region`."""
+    """Return the fields of a line in maps, in the order of `onecopy.memory.proc.Region`."""
     match = _REGION_LINE.fullmatch(line)
     if match is None:
         raise ValueError(f"{kind}: cannot read line {line!r}")
@@ -52,7 +52,7 @@ def parse_region(kind: str, line: str) -> tuple[int, int, str, int, int, int, st
 
 
 def parse_numbers(kind: str, text: str) -> dict[str, int]:
-    """Return the numbers in lines such as "Rss: 4 kB" by their names in snake_case, in bytes if they have a unit."""
+    """Parse lines such as "Rss: 4 kB". Return a dict from snake_case names to numbers, in bytes if they have a unit."""
     found = _NUMBER_LINE.findall(text)  # one call: twice as fast as line by line
     lines = text.removesuffix("\n").split("\n") if text else []
     if len(found) != len(lines):

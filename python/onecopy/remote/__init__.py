@@ -1,12 +1,12 @@
-"""Files behind URLs: fetched once per machine into a store, and mapped by all its processes.
+"""Files at URLs, which are fetched into a store once per machine and mapped by all processes.
 
     model = oc.open("s3://bucket/model.safetensors")        # also gs://, az://, https:// and file://
     path = onecopy.remote.fetch("https://host/model.gguf")   # a local path, for other libraries
 
-The first process of the machine that opens a URL fetches it by parallel requests; the others wait and map the same
-file. The key of the file in the store consists of the URL, the entity tag and the size, so that a changed object is
-fetched again; credentials are neither stored nor logged. If a fetch is killed or fails, the next one continues it.
-Connections are made by obstore (``pip install 'onecopy[remote]'``).
+The first process on the machine to open a URL fetches it with parallel requests; the others wait and map the same file.
+The file's key in the store consists of the URL, the entity tag and the size, so that a changed object is fetched again.
+Credentials are neither stored nor logged. If a fetch fails or is killed, the next one continues it. Connections are
+made by obstore (``pip install 'onecopy[remote]'``).
 """
 
 from onecopy.base import lazy

@@ -1,4 +1,4 @@
-"""`fetch`: fetch one or several files behind URLs into a store, once per machine."""
+"""`fetch`: fetch one or more files from URLs into a store, once per machine."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _FIRST_BYTES = 256 << 10
 """Size of the first request for a header, which is enough for most models."""
 _LONGEST_HEADER = 100_000_008
 _LARGEST_GAP = 1 << 20
-"""Maximum gap between two ranges that are fetched as one, because that is faster than another request."""
+"""Maximum gap across which two ranges are fetched as one, because that is faster than a second request."""
 _FIRST_LINE_S, _LINE_INTERVAL_S = 2.0, 5.0
-"""Seconds until the first message about a long fetch, and between two messages."""
+"""Seconds before the first message about a long fetch, and between two messages."""
 
 T = TypeVar("T")
 
@@ -53,12 +53,12 @@ def fetch(
     nodes: Nodes = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Path:
-    """Fetch a file behind a URL into a store, unless the store has its current version, and return its local path.
+    """Fetch a file from a URL into a store, unless the store has its current version, and return its local path.
 
-    If several processes of the machine request a URL at the same time, one of them fetches it and the others wait. The
-    path ends with the name of the object and leads to the file in the store, which all processes share. The files that
-    an index of shards or an ONNX model names are fetched too, into the same folder. Each call asks the server for the
-    current version. The file is not flushed to the disk (``Store(durable=False)``), because it can be fetched again.
+    If several processes on the machine request a URL at the same time, one of them fetches it and the others wait. The
+    path ends with the object's name and leads to the file in the store, which all processes share. Files that a shard
+    index or an ONNX model names are also fetched, into the same folder. Each call asks the server for the current
+    version. The file is not flushed to the disk (``Store(durable=False)``), because it can be fetched again.
 
     Parameters
     ----------
@@ -68,35 +68,35 @@ def fetch(
     store
         A store or its folder; None: the default store.
     names
-        Patterns of `fnmatch`, for a URL that ends with "/": only objects whose names match one of them are fetched.
+        For a URL that ends with "/": `fnmatch` patterns. Only objects whose names match one of them are fetched.
     named
         Whether to also fetch the files that an index or a model names.
     connections
         Maximum number of concurrent requests.
     nodes
-        Nodes that fetch together: each fetches different pieces from the origin and sends them to the others, so that
-        the origin sends the file only once. If a node fails, the logger "onecopy" warns, and the others fetch the
+        The nodes that fetch together. Each fetches different pieces from the origin and sends them to the others, so
+        that the origin sends the file only once. If a node fails, the logger "onecopy" warns, and the others fetch the
         missing pieces from the origin. If an HTTP server reports a hash, the whole file is compared with it. None: each
         node fetches everything.
 
-        "torchrun": the nodes of the torchrun job to which this process belongs. Each process must make the same calls
+        "torchrun": the nodes in the torchrun job to which this process belongs. Each process must make the same calls
         in the same order, within 60 seconds of the others; the first process of each node fetches, and the others wait.
         The pieces are sent by a separate Gloo group of torch.distributed.
 
         "ray": the nodes of the Ray cluster that request the file at the same time, and those that already have it. The
         pieces are sent through Ray's object store, at most 32 MiB at a time for each node.
     progress
-        Called about 10 times per second with (bytes received, bytes to receive) by the process that fetches. None: a
-        warning of the logger "onecopy" after 2 seconds, then every 5.
+        Called about 10 times per second with (bytes received, bytes to receive) in the process that fetches. None: the
+        logger "onecopy" warns after 2 seconds, and then every 5 seconds.
 
     Raises
     ------
     OSError
-        FileNotFoundError, PermissionError, ConnectionError (the server cannot be reached or keeps failing), or the disk
-        is full; ``filename`` is the URL without user, password and query, or the path. The next call continues the
+        FileNotFoundError, PermissionError, ConnectionError (the server cannot be reached or fails repeatedly), or the
+        disk is full. ``filename`` is the URL without user, password and query, or the path. The next call continues the
         fetch.
     FileChanged
-        The object was replaced while it was fetched.
+        The object was replaced while it was being fetched.
     ModuleNotFoundError
         obstore is not installed, or `nodes` needs torch or Ray, which is not installed.
     RuntimeError
@@ -104,7 +104,7 @@ def fetch(
     ValueError
         The URL does not name a file, or `nodes` is invalid.
     FormatError
-        The file is an index or a model that is damaged or names files outside of its folder.
+        The file is an index or a model, and it is damaged or names files outside of its folder.
 
     Examples
     --------
@@ -120,7 +120,7 @@ def fetch(
     if scheme.lower() == "file":
         host, slash, below = rest.partition("/")
         if host not in ("", "localhost"):
-            raise ValueError(f"{shown(url)}: a file URL must refer to a file of this machine")
+            raise ValueError(f"{shown(url)}: a file URL must refer to a file on this machine")
         return Path(unquote(slash + below))
     download = _Download(store, connections, progress)
     origin = Origin(url)
@@ -144,8 +144,8 @@ def fetch(
 def fetch_versions(files: Sequence[tuple[str, Origin, Version]], *, nodes: Nodes = None) -> Path:
     """Fetch known versions of files into the default store, without asking the servers for the current versions.
 
-    Each file is given by its name relative to the first, its origin and its version. Return the path of the first file;
-    the others are beside it. Raise the errors of `fetch`, and `FileChanged` if an origin has a different version.
+    Each file is specified by its name relative to the first file, its origin and its version. Return the path of the
+    first file; the others are next to it. Raise the errors of `fetch`, or `FileChanged` if an origin's version differs.
     """
     download = _Download()
     name, origin, version = files[0]
@@ -161,9 +161,9 @@ def fetch_ranges(
     ranges_of: Callable[[Path], Iterable[tuple[int, int]]],
     use: Callable[[Path], T],
 ) -> T:
-    """Fetch the header of a safetensors file and some ranges of its data, and return the result of `use` for the file.
+    """Fetch a safetensors file's header and some ranges of its data, and return the result of `use` for the file.
 
-    The fetched ranges stay in the store, so that the file is complete after calls for all ranges. A file of another
+    The fetched ranges stay in the store, so that the file is complete after calls for all ranges. A file in another
     format is fetched completely. `ranges_of` receives the path of a file that contains the header, and returns the
     ranges to fetch, as (offset, length). `use` receives the path of a file that contains these ranges and may be
     removed afterwards; other ranges may be zeros.
@@ -195,7 +195,7 @@ def fetch_ranges(
 
 
 def merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return ranges in order, joined across small gaps to reduce the number of requests; gaps add at most 2 %.
+    """Sort ranges, and join them across small gaps to reduce the number of requests. Gaps add at most 2 %.
 
     Examples
     --------
@@ -218,7 +218,7 @@ class _IncompleteError(Error):
 
 
 def partners_of(nodes: str, store: Store) -> Partners:
-    """Return the partners of a job or cluster. Raise RuntimeError if this process does not belong to one."""
+    """Return the partners in a job or cluster. Raise RuntimeError if this process does not belong to one."""
     if nodes == "torchrun":
         from onecopy.remote import torchrun  # needs torch
 
@@ -231,7 +231,7 @@ def partners_of(nodes: str, store: Store) -> Partners:
 
 
 class _Download:
-    """Files that one call fetches into a store, with a common progress count."""
+    """The files that one call fetches into a store, with a shared progress count."""
 
     def __init__(
         self,
@@ -260,11 +260,11 @@ class _Download:
             raise
 
     def view_of(self, what: str) -> Path:
-        """Return the folder for links to the files that are fetched under a key or a list of names."""
+        """Return the folder for links to files that are fetched under a key or a list of names."""
         return views.view(self.store.folder, self.store.path(f"view of {what}").stem)
 
     def fetch_beside(self, origin: Origin, names: Iterable[str], view: Path) -> None:
-        """Fetch the current versions of files in the folder of an origin, and link them in a view."""
+        """Fetch the current versions of files in an origin's folder, and link to them in a view."""
         wanted = list(dict.fromkeys(names))
         for name in wanted:
             if not is_inside(name):
@@ -274,7 +274,7 @@ class _Download:
         self.fetch_into(view, list(zip(wanted, origins, versions_of(origins), strict=True)))
 
     def fetch_into(self, view: Path, files: Sequence[tuple[str, Origin, Version]]) -> None:
-        """Fetch files, each given by a name in a view, its origin and its version, and link them there."""
+        """Fetch files, each specified by its name in a view, its origin and its version, and link to them there."""
         self.total += sum(version.size for _, _, version in files)
         used: list[Artefact] = []  # in use until all are there, so that the limit of the store removes none of them
         for name, origin, version in files:
@@ -282,7 +282,7 @@ class _Download:
             views.link(view, name, used[-1].path)
 
     def _fetch(self, origin: Origin, version: Version) -> Artefact:
-        """Return the artefact of a file. Fetch it unless another process does."""
+        """Return a file's artefact, fetching the file unless another process does so."""
         key = origin.key(version)
 
         def steps(partial: PartialFile, fetch: Fetch) -> Iterator[list[Piece]]:
@@ -303,9 +303,9 @@ class _Download:
         steps: Callable[[PartialFile, Fetch], Iterator[list[Piece]]],
         use: Callable[[Path], object] | None = None,
     ) -> Artefact:
-        """Return the artefact of a file after fetching the ranges that `steps` yield, one step after the other.
+        """Return a file's artefact after fetching the ranges that each step in `steps` yields, in order.
 
-        If the file is incomplete then, call `use` with its path while holding the claim, and raise _IncompleteError.
+        If the file is then incomplete, call `use` with its path while holding the claim, and raise _IncompleteError.
         """
         key = origin.key(version)
 

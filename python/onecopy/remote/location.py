@@ -1,4 +1,4 @@
-"""Find the local file for a path, a URL, an artefact, or the name of a file that a process holds."""
+"""Find the local file for a path, a URL, an artefact, or the name under which a process holds a file."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from onecopy.store import Artefact
 
 Location: TypeAlias = "str | os.PathLike[str] | Artefact"
-"""A path, a URL, an artefact of a store, or "hold:NAME" for a file that `onecopy hold` has in memory."""
+"""A path, a URL, an artefact from a store, or "hold:NAME" for a file that `onecopy hold` keeps in memory."""
 
 MODEL_FILES = ("*.json", "*.jinja", "*.model", "*.safetensors", "*.txt")
-"""Patterns of files to fetch from a folder behind a URL: the configuration, the tokenizer and the weights."""
+"""Patterns for the files to fetch if a URL refers to a folder: the configuration, the tokenizer and the weights."""
 _NAMES = ("model.safetensors", "model.safetensors.index.json", "model.onnx")
 _PATTERNS = ("*.safetensors.index.json", "*.index.json", "*.safetensors", "*.onnx")
-"""The file to open for a folder: the first of these names that exists, or else the only file that matches a pattern."""
+"""The file to open in a folder: the first of these names that exists, or else the only file that matches a pattern."""
 
 
 def url_of(named: Location) -> str:
@@ -33,11 +33,11 @@ def url_of(named: Location) -> str:
 
 
 def resolve(named: Location, *, nodes: Nodes = None) -> tuple[str, _core.FileHandle | None]:
-    """Return the path of the local file, and the open file if it is an artefact or held by a process, otherwise None.
+    """Return the path of the local file, and, if it is an artefact or held by a process, the open file, or else None.
 
-    A URL is fetched once per machine, with the files that its file names, as by `onecopy.remote.fetch`, which documents
-    `nodes` and the errors. If the URL ends with "/", the `MODEL_FILES` of the folder are fetched. The open file of an
-    artefact is valid even if its path was removed or replaced.
+    A URL is fetched once per machine, together with files that its file names. `onecopy.remote.fetch` documents `nodes`
+    and the errors. If the URL ends with "/", the `MODEL_FILES` in the folder are fetched. An artefact's open file is
+    valid even if its path was removed or replaced.
 
     Raise FileNotFoundError if no process of this user holds the name, BlockingIOError if the holder has not read the
     file yet, PermissionError if this process may not use it, and ValueError for a path with a NUL byte, a malformed
@@ -58,13 +58,13 @@ def resolve(named: Location, *, nodes: Nodes = None) -> tuple[str, _core.FileHan
 
 
 def file_of(named: Location, suffix: str = "") -> str:
-    """Return the path of the local file that a caller passed. For a folder, call `in_folder`."""
+    """Return the path of the local file that a caller passed. Folders are resolved with `in_folder`."""
     path = resolve(named)[0]
     return in_folder(path, suffix) if os.path.isdir(path) else path  # noqa: PTH112 - loads pathlib
 
 
 def files_of(named: Location) -> list[str]:
-    """Return the path of `file_of`, and the paths of the files that an index or a model names."""
+    """Return the path from `file_of`, and the paths of the files that an index or a model names."""
     path = file_of(named)
     try:
         return [path, *files.paths_of(path, files.names_in(path))]
@@ -75,9 +75,9 @@ def files_of(named: Location) -> list[str]:
 
 
 def in_folder(folder: str, suffix: str = "") -> str:
-    """Return the file to open for the folder of a model: its weights, the index of their shards, or an ONNX model.
+    """Return the file to open in a model's folder: its weights, the index of their shards, or an ONNX model.
 
-    Only names that end with `suffix` count. Raise IsADirectoryError, which suggests a file, unless there is exactly
+    Only names that end with `suffix` count. Unless there is exactly one file, raise IsADirectoryError, which suggests
     one.
     """
     names = sorted(name for name in os.listdir(folder) if name.endswith(suffix))  # noqa: PTH208 - loads pathlib

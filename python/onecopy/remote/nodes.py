@@ -1,7 +1,7 @@
-"""Nodes that fetch a file together: each fetches some pieces from the origin and receives the rest from the others.
+"""Nodes that fetch a file together: each one fetches some pieces from the origin and receives the rest from the others.
 
-Nodes send each other pieces through Ray's object store (`ray.py`) or torch.distributed (`torchrun.py`), which also
-handle membership, authentication and encryption. If a node fails, the others keep their pieces; `fetching` fetches the
+Nodes exchange pieces through Ray's object store (`ray.py`) or torch.distributed (`torchrun.py`), which also handle
+membership, authentication and encryption. If a node fails, the others keep their pieces; `fetching` then fetches the
 rest from the origin and compares the whole file with the origin's hash.
 """
 
@@ -24,7 +24,7 @@ Nodes: TypeAlias = Literal["ray", "torchrun"] | None
 Piece = tuple[int, int]
 """The first byte of a piece, and the byte after its last."""
 Fetch: TypeAlias = "Callable[[list[Piece], Callable[[int], object]], None]"
-"""Fetches pieces of a file from the origin, and calls a function with the number of bytes that have arrived so far."""
+"""Fetches pieces of a file from the origin, and calls a function with the number of bytes that have arrived."""
 JOIN_S = 60.0
 """Seconds to wait for the other nodes of a job."""
 
@@ -34,21 +34,21 @@ class NodeLostError(Error):
 
 
 class Partners:
-    """The other nodes of a call of `fetch`. In this base class there are no other nodes."""
+    """The other nodes that take part in a call of `fetch`. In this base class, there are none."""
 
     has_nodes = False
 
     def begin(self, key: str, store: Store, report: Callable[[], object]) -> None:
-        """Wait until this process may claim the file, in case another process of this node fetches it."""
+        """Wait until this process may claim the file, in case another process on this node fetches it."""
 
     def exchange(self, key: str, file: PartialFile, fetch: Fetch | None, progress: Callable[[int], object]) -> None:
-        """Fetch some pieces and receive others; some may remain missing. If `fetch` is None, only nodes have the file.
+        """Fetch some pieces and receive others. Some may remain missing. If `fetch` is None, only nodes have the file.
 
         `progress` is called about 10 times per second with the number of bytes that have arrived from anywhere.
         """
 
     def found(self, key: str, path: Path, report: Callable[[], object]) -> None:
-        """Offer a complete file of this node to the others, unless this call already exchanged it."""
+        """Offer this node's complete file to the others, unless this call has already exchanged it."""
 
     def stop(self) -> None:
         """Notify the other nodes that this call failed, so that they do not wait for this node."""

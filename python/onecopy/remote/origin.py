@@ -1,4 +1,4 @@
-"""`Origin`: an object behind a URL. Coroutines read ranges of it with obstore, and `waited` runs them.
+"""`Origin`: an object at a URL. Coroutines read ranges of it with obstore, and `waited` runs them.
 
 obstore follows every redirect. Therefore the first request to an HTTP URL uses the standard library, so that
 `_first_answer` can refuse redirects, for example to an address of this machine.
@@ -49,7 +49,7 @@ _SIGNATURES = (
     ("Key-Pair-Id Policy Signature", ""),
     ("sig sv", "saoid scid sdd se ses si sip skoid sks skt sktid ske skv sp spr sr srt ss st suoid"),
 )
-"""Required and optional query parameters that sign a request to S3, Google Cloud, CloudFront or Azure. If a
+"""Required and optional query parameters for signing requests to S3, Google Cloud, CloudFront or Azure. If a
 required one is missing, all parameters count as part of the content's identity."""
 _AWS_IN_ENVIRONMENT = (
     "AWS_ACCESS_KEY_ID",
@@ -63,7 +63,7 @@ _CLIENT = {"connect_timeout": "10 s", "read_timeout": "60 s", "timeout": "7 days
 """`timeout` limits a whole request, which may take hours on a slow link; `read_timeout` ends a silent connection."""
 _CHUNK, _SMALL_CHUNK = 256 << 10, 16 << 10
 _CHUNK_S = 30.0
-"""Seconds within which each chunk must arrive. Otherwise the request ends, and the next one uses small chunks."""
+"""Seconds within which each chunk must arrive. Otherwise, the request ends, and the next one uses small chunks."""
 _MAX_CONCURRENT = 16
 _BAD_REQUEST = "400 Bad Request"
 _REFUSALS = {
@@ -75,7 +75,7 @@ _REFUSALS = {
     "SignatureDoesNotMatch": "the secret key does not belong to the access key",
     "TokenRefreshRequired": "the session token must be refreshed",
 }
-"""Codes with which S3 and Azure reject credentials, some of them with status 400 instead of 403."""
+"""Codes with which S3 and Azure reject credentials, some of them with status 400 rather than 403."""
 _DIGESTS = (
     ("sha256", "Repr-Digest", r"\bsha-256=:([0-9A-Za-z+/]{43}=):"),
     ("md5", "X-Goog-Hash", r"\bmd5=([0-9A-Za-z+/]{22}==)"),
@@ -83,7 +83,7 @@ _DIGESTS = (
 )
 _ERRNOS = {401: errno.EACCES, 403: errno.EACCES, 404: errno.ENOENT, 407: errno.EACCES, 410: errno.ENOENT}
 _ERRNOS |= dict.fromkeys((408, 429), errno.ECONNABORTED)
-"""Errors for the status of the first answer. Other statuses from 500 on are retried."""
+"""Errors by the status of the first answer. After other statuses from 500 on, the request is retried."""
 _LONGEST_TEXT = 4096
 _MAX_REDIRECTS = 5
 _TIMEOUT_S = 10.0
@@ -93,7 +93,7 @@ _HTTP = re.compile(r"(https?)://(?:([^/?#]*)@)?(\[[^]/?#]*\]|[^:/?#]*)", re.IGNO
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """The identity of an object's content at one time."""
+    """The identity of an object's contents at one time."""
 
     size: int
     """Size in bytes."""
@@ -102,11 +102,11 @@ class Version:
     modified: str | None
     """Time of the last change as text in ISO 8601, or None if the server does not report one."""
     number: str | None
-    """Version of the object in a bucket with versioning."""
+    """Version of the object, if its bucket has versioning."""
     digest: tuple[str, bytes] | None = field(default=None, compare=False)
     """Name of a hash function and the hash of all bytes, or None if the server does not report a hash."""
     asked: str | None = field(default=None, compare=False)
-    """Time of the answer if different content may get the same tag and time of change (`_unsettled`), or None."""
+    """Time of the answer if different contents may get the same tag and time of change (`_unsettled`), or None."""
 
     @classmethod
     def of(cls, meta: Mapping[str, Any]) -> Version:
@@ -134,15 +134,15 @@ class Version:
 
 
 class Origin:
-    """An object behind a URL.
+    """An object at a URL.
 
-    Credentials come from environment variables, files and instance metadata, as with the tools of the provider. For S3
+    Credentials come from environment variables, files and instance metadata, as with the provider's own tools. For S3
     without a key in the environment, boto3 finds them if it is installed, including profiles and single sign-on. Raise
     ModuleNotFoundError if obstore is not installed, ValueError if the URL does not name an object.
     """
 
     serves = True
-    """False if there is no server, so that only nodes have the file."""
+    """False if there is no server, and only nodes have the file."""
 
     def __init__(self, url: str) -> None:
         self.shown = shown(url)
@@ -182,7 +182,7 @@ class Origin:
         return await answered(self._obstore.get_async(self._client, self._path, options=options))
 
     async def version(self) -> Version:
-        """Request the current version from the server. An OSError has the URL without its query as ``filename``."""
+        """Request the current version from the server. In an OSError, ``filename`` is the URL without its query."""
         if self._is_http and (answer := await self._first_answer()):
             if answer.asked is not None and answer.asked == answer.modified:  # settled in the next second
                 await asyncio.sleep(1)
@@ -198,7 +198,7 @@ class Origin:
             return Version.of((await self._get()).meta)
 
     async def _first_answer(self) -> Version | None:
-        """Return `_first_answer`, with retries after growing time-outs and pauses."""
+        """Return the result of `_first_answer`, retrying with increasing time-outs and pauses."""
         begun, attempt = time.monotonic(), 0
         while True:
             attempt += 1
@@ -210,7 +210,7 @@ class Origin:
             await asyncio.sleep(0.1 * 2**attempt)
 
     def key(self, version: Version) -> str:
-        """Return the key of a version in a store, without credentials. Raise OSError if changes cannot be detected."""
+        """Return a version's key in a store, without credentials. Raise OSError if changes cannot be detected."""
         if not version.etag and not version.modified:
             raise OSError(
                 errno.ENOTSUP,
@@ -250,7 +250,7 @@ class Origin:
                 except StopAsyncIteration:
                     return
                 except TimeoutError:
-                    reason = f"the server sent less than {nbytes} bytes in {_CHUNK_S:g} s"
+                    reason = f"the server sent fewer than {nbytes} bytes in {_CHUNK_S:g} s"
                     raise ConnectionError(errno.ETIMEDOUT, reason, self.shown) from None
                 yield chunk
 
@@ -264,7 +264,7 @@ class Origin:
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
-        """Replace errors of obstore, whose text may contain a signed URL, by built-in errors that name the URL."""
+        """Replace obstore's errors, whose text may contain a signed URL, with built-in errors that name the URL."""
         known = self._obstore.exceptions
         try:
             yield
@@ -285,7 +285,7 @@ class Origin:
 
 
 class NodesOnly(Origin):
-    """The origin of a file that only nodes have. Its entity tag is its key."""
+    """The origin of a file that only nodes have. Its key is its entity tag."""
 
     serves = False
 
@@ -297,12 +297,12 @@ class NodesOnly(Origin):
         return str(version.etag)
 
     def chunks(self, *_: object, **__: object) -> AsyncIterator[Bytes]:
-        """Raise FileNotFoundError."""
+        """Raise FileNotFoundError, because there is no server."""
         raise FileNotFoundError(errno.ENOENT, "no node of the cluster has this file any more", self.shown)
 
 
 def versions_of(origins: Sequence[Origin]) -> list[Version]:
-    """Return the current versions of several objects; errors are those of `Origin.version`."""
+    """Return the current versions of several objects. Raise the errors of `Origin.version`."""
     limit = asyncio.Semaphore(_MAX_CONCURRENT)
 
     async def one(origin: Origin) -> Version:
@@ -327,7 +327,7 @@ def _imported() -> Any:
 
 
 def _options(scheme: str) -> dict[str, Any]:
-    """Return the options of a client: time-outs, plain HTTP if the URL requires it, and credentials from boto3."""
+    """Return a client's options: time-outs, plain HTTP if the URL requires it, and credentials from boto3."""
     client: dict[str, Any] = dict(_CLIENT)
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
     is_s3 = scheme in ("s3", "s3a")
@@ -346,12 +346,12 @@ def _options(scheme: str) -> dict[str, Any]:
 
 
 def _is_http(url: str) -> bool:
-    """Return whether a URL may contain a query and escapes. The path of a bucket URL is a plain object name."""
+    """Return whether a URL may contain a query and escapes. In a bucket URL, the path is a plain object name."""
     return url.partition("://")[0].lower() in ("http", "https")
 
 
 def _parts(url: str) -> tuple[str, str, str, str]:
-    """Return the scheme, authority, path and query of any text. Unlike the standard library, raise no error."""
+    """Split any text into scheme, authority, path and query. Unlike the standard library, raise no errors."""
     scheme, _, rest = url.partition("://")
     query = ""
     if _is_http(url):
@@ -379,7 +379,7 @@ def shown(url: str) -> str:
 
 
 def name_in(url: str) -> str:
-    """Return the name of a URL's object, or "index" if that is not a valid file name."""
+    """Return the name of the object at a URL, or "index" if its name is not a valid file name."""
     name = _parts(url)[2].rpartition("/")[2]
     name = unquote(name) if _is_http(url) else name
     return name if name not in ("", ".", "..") and "/" not in name and "\0" not in name else "index"
@@ -394,7 +394,7 @@ def beside(url: str, name: str) -> str:
 
 
 def _content_query(query: str) -> str:
-    """Return the part of a query that selects content, without a complete set of signing parameters.
+    """Return the part of a query that selects the content, without any complete set of signing parameters.
 
     Examples
     --------
@@ -423,7 +423,7 @@ def _code(error: object) -> str:
 
 
 def _reason(error: object) -> str:
-    """Extract the message of the server or network from the text of an obstore error, without URLs."""
+    """Extract the server's or network's message from the text of an obstore error, without URLs."""
     if status := _status(error):
         code = _code(error)
         more = f" ({code}{': ' + _REFUSALS[code] if code in _REFUSALS else ''})" if code else ""
@@ -438,7 +438,7 @@ def _reason(error: object) -> str:
 
 
 def _first_answer(url: str, shown: str, timeout: float, part: str = "bytes=0-0") -> Version | None:
-    """Return the version of an HTTP URL's object, or None if only obstore has a root certificate for the server.
+    """Return the version of the object at an HTTP URL, or None if only obstore has the server's root certificate.
 
     Raise PermissionError for a redirect that is refused, and ConnectionError if a retry may help; their ``filename`` is
     `shown`. A signed URL only allows GET, so the first byte is requested instead of using HEAD.
@@ -504,7 +504,7 @@ def _time_in(header: str | None) -> datetime | None:
 
 
 def _unsettled(tag: str | None, modified: datetime | None, asked: datetime | None) -> str | None:
-    """Return the time of an answer if it came so soon after a change that another change could go unnoticed.
+    """Return the time of an answer that came so soon after a change that another one could go unnoticed, or else None.
 
     Times in headers have a resolution of one second, and many servers derive tags from time and size. According to RFC
     9110 (8.8.2.2), a time identifies the content only if the answer is at least a second later. Without a strong tag, a
@@ -553,7 +553,7 @@ class _Redirects(HTTPRedirectHandler):
 
 
 def _near(host: str) -> set[str]:
-    """Return the kinds of a host's addresses that other machines cannot reach: "link-local", "loopback"."""
+    """Return which kinds of addresses that other machines cannot reach a host has: "link-local", "loopback"."""
     bare = host.strip("[]").partition("%")[0]
     try:
         found = {bare} if ":" in bare else {one[4][0] for one in socket.getaddrinfo(bare, None)}

@@ -1,9 +1,9 @@
 """`PartialFile`: a file that is fetched or decoded in pieces. If the process is killed, another one can continue.
 
-A list of the pieces is stored beside the file in the folder of a store. It consists of a line with the key of the
-artefact, a line with the boot identity, and 24 bytes for each piece: start, length, CRC-32C of the piece, CRC-32C of
-the entry. Entries are trusted until the machine restarts. After a restart, data that was only in the page cache may be
-missing on the disk, so each piece is read and compared with its checksum.
+A list of the pieces is stored next to the file in the store's folder. It consists of a line with the artefact's key, a
+line with the boot identity, and 24 bytes for each piece: start, length, CRC-32C of the piece, CRC-32C of the entry.
+Entries are trusted until the machine restarts. After a restart, data that was only in the page cache may be missing on
+the disk, so each piece is read and compared with its checksum.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _ENTRY = struct.Struct("<QQII")
 _BLOCK = 8 << 20
 _WRITTEN = 1 << 20
-"""Bytes per write. For larger writes the kernel searches for pages of 2 MiB, which doubles the time."""
+"""Bytes per write. For larger writes, the kernel searches for 2 MiB pages, which doubles the time."""
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 _start, _stop = operator.itemgetter(0), operator.itemgetter(1)
@@ -89,8 +89,8 @@ class PartialFile:
     """A file of a known size that is written in pieces, in any order and by several threads of one process.
 
     The caller holds the claim of the key, so that no other process writes. Opening the file keeps the pieces that an
-    earlier process left, and discards those that are damaged or belong to another key. The file and its list are at the
-    path of the artefact, with other suffixes. Raise OSError if one cannot be written or is not a regular file of this
+    earlier process wrote, and discards those that are damaged or belong to another key. The file and its list are at
+    the artefact's path, with other suffixes. Raise OSError if one cannot be written or is not a regular file of this
     user.
     """
 
@@ -141,13 +141,13 @@ class PartialFile:
             self._note(start, length, checksum)
 
     def expect_room(self, nbytes: int) -> None:
-        """Raise OSError if the file system has less free space. Nothing is reserved: a server may claim any size."""
+        """Raise OSError if there is less free space. No space is reserved, because a server may claim any size."""
         disk = os.fstatvfs(self._fd)
         if nbytes > (free := disk.f_bavail * disk.f_frsize):
             raise self._full(errno.ENOSPC, nbytes, f", but only {size(free)} free")
 
     def reserve(self, start: int, stop: int) -> None:
-        """Reserve disk space for a range if the file system supports it. Raise OSError if there is not enough."""
+        """Reserve disk space for a range if the file system supports it. Raise OSError if there is not enough space."""
         if start == stop:
             return
         try:
@@ -161,7 +161,7 @@ class PartialFile:
         return OSError(number, f"{os.strerror(number)}: {size(needed)} needed{free}; {advice}", str(self.path))
 
     def read(self, start: int, length: int) -> bytes:
-        """Return bytes of the file, fewer than `length` at its end."""
+        """Return bytes from the file; at its end, they are fewer than `length`."""
         return os.pread(self._fd, length, start)
 
     def digest(self, name: str, report: Callable[[], object]) -> bytes:
@@ -173,7 +173,7 @@ class PartialFile:
         return found.digest()
 
     def write(self, start: int, data: bytes | bytearray | memoryview) -> None:
-        """Write a piece, and then its entry in the list."""
+        """Write a piece to the file, and then its entry to the list."""
         checksum = _core.crc32c(data)
         try:
             _write(self._fd, data, start)
@@ -190,7 +190,7 @@ class PartialFile:
             self._rewrite(())
 
     def wait(self, start: int, stop: int, timeout: float) -> bool:
-        """Wait at most `timeout` seconds until other threads have written a range; return whether they have."""
+        """Wait at most `timeout` seconds for other threads to write a range, and return whether they did."""
         with self._changed:
             return self._changed.wait_for(lambda: self.have.has(start, stop), timeout)
 
@@ -216,7 +216,7 @@ class PartialFile:
             path.unlink(missing_ok=True)
 
     def close(self) -> None:
-        """Close both files, and keep them for the next process."""
+        """Close both files without removing them, so that the next process can continue."""
         for fd in (self._fd, self._list):
             if fd >= 0:
                 os.close(fd)
@@ -233,7 +233,7 @@ def _opened(path: Path) -> int:
 
 
 def _entries(text: bytes, nbytes: int) -> Iterator[tuple[int, int, int]]:
-    """Yield the start, length and checksum of each entry, up to the first one that is torn or invalid."""
+    """Yield the start, length and checksum of each entry before the first one that is incomplete or invalid."""
     for at in range(0, len(text) - _ENTRY.size + 1, _ENTRY.size):
         start, length, checksum, own = _ENTRY.unpack_from(text, at)
         if own != _core.crc32c(text[at : at + _ENTRY.size - 4]) or not 0 < length <= nbytes or start > nbytes - length:

@@ -1,4 +1,4 @@
-"""Nodes of a Ray cluster that fetch a file together and send each other pieces through Ray's object store.
+"""Nodes in a Ray cluster that fetch a file together and exchange pieces through Ray's object store.
 
 Two kinds of actors, which reserve no CPU, coordinate the nodes. The cluster has one `Directory`, which records the
 pieces of each node, assigns different pieces to the nodes, and continues to run for later jobs. Each node has a
@@ -34,7 +34,7 @@ _NAMESPACE = "onecopy"
 _BATCH = 8
 """Maximum number of pieces that a node fetches or receives before it queries the directory again."""
 _CONCURRENT = 4
-"""Number of pieces that a node receives concurrently, which is the number that the object store holds for it."""
+"""Number of pieces that a node receives concurrently, and thus that the object store contains for it."""
 _TRIES = 3 * _CONCURRENT
 """Number of failed pieces after which a node counts as lost."""
 _BEAT_S, _LEASE_S, _POLL_S = 5.0, 30.0, 0.05
@@ -44,7 +44,7 @@ Source = tuple[Piece, str, str, str]
 
 
 class _Copy:
-    """The pieces of a file that a node has, and those that it is fetching."""
+    """The pieces of a file that a node has, and the pieces that it is fetching."""
 
     def __init__(self, path: str, identity: str) -> None:
         self.place = path, identity
@@ -72,7 +72,7 @@ class Directory:
         copy.fetching = {piece for piece in copy.fetching if not copy.have.has(*piece)}
 
     def beat(self, key: str, node: str) -> None:
-        """Record that the process that fetches a file on a node is alive."""
+        """Record that a node's fetching process is alive."""
         if copy := self._files.get(key, {}).get(node):
             copy.seen = time.monotonic()
 
@@ -91,7 +91,7 @@ class Directory:
         return sorted(own.fetching)
 
     def to_receive(self, size: int, alive: list[str], *noted: Any) -> list[Source]:
-        """Return missing pieces of a node that other nodes have."""
+        """Return the pieces that a node lacks and other nodes have."""
         _, others, missing = self._state(size, alive, *noted)
         found: list[Source] = []
         for piece in missing:
@@ -104,7 +104,7 @@ class Directory:
     def _state(
         self, size: int, alive: list[str], key: str, node: str, *noted: Any
     ) -> tuple[_Copy, dict[str, _Copy], list[Piece]]:
-        """Record a node's ranges. Return its copy, the copies of other live nodes, and the pieces that it lacks."""
+        """Record a node's ranges. Return its copy, the copies on other live nodes, and the pieces that it lacks."""
         self.note(key, node, *noted)
         copies = self._files[key]
         others = {name: copies[name] for name in alive if name in copies and name != node}
@@ -119,7 +119,7 @@ class Reader:
     """The actor that reads pieces of files on its node."""
 
     def read(self, path: str, identity: str, start: int, stop: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-        """Return a piece of a whole or partial file. Raise FileNotFoundError if the file was replaced."""
+        """Return a piece of a complete or partial file. Raise FileNotFoundError if the file was replaced."""
         if identity and file_key(path) != identity:
             raise FileNotFoundError(path)
         for place in (path, Path(path).with_suffix(".partial"), path):  # it is renamed when it is whole
@@ -132,7 +132,7 @@ class Reader:
 
 
 class RayNodes(Partners):
-    """The nodes of this process's Ray cluster. Raise RuntimeError if the process does not belong to one."""
+    """The nodes in this process's Ray cluster. Raise RuntimeError if the process does not belong to one."""
 
     has_nodes = True
 
@@ -166,14 +166,14 @@ class RayNodes(Partners):
         _Exchange(self, key, file).run(fetch, progress)
 
     def reader(self, node: str) -> Any:
-        """Return the reader of a node."""
+        """Return a node's reader."""
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         place = NodeAffinitySchedulingStrategy(node, soft=False)
         return self._actor(Reader, f"reader {node}", max_concurrency=_CONCURRENT, scheduling_strategy=place)
 
     def directory(self) -> Any:
-        """Return the directory of the cluster."""
+        """Return the cluster's directory."""
         return self._actor(Directory, "directory", lifetime="detached", max_restarts=-1, max_task_retries=-1)
 
     def _actor(self, kind: type, name: str, **options: Any) -> Any:
@@ -246,7 +246,7 @@ class _Exchange:
             time.sleep(0 if sources else _POLL_S)
 
     def _receive_from(self, sources: list[Source]) -> None:
-        """Receive pieces, several at a time. Skip the pieces of a node that is lost in the meantime."""
+        """Receive pieces, several at a time. If a node is lost in the meantime, skip its pieces."""
         import ray
         from ray.exceptions import RayError
 
@@ -270,7 +270,7 @@ class _Exchange:
             self._received += stop - start
 
     def _note_failure(self, node: str, error: Exception) -> None:
-        """Count a piece that did not arrive. A node is lost if it has ended or failed repeatedly."""
+        """Count a piece that did not arrive. A node counts as lost if it has ended or failed repeatedly."""
         from ray.exceptions import RayActorError
 
         self._failures[node] += 1

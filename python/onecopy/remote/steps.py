@@ -1,4 +1,4 @@
-"""Run threads and coroutines that end when the waiting caller is interrupted."""
+"""Run threads and coroutines so that they end when the waiting caller is interrupted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 _REPORT_S = 0.1
 _CANCEL_S = 5.0
-"""Maximum time to wait for the threads of obstore to end, which takes milliseconds unless the machine is busy."""
+"""Maximum time to wait for obstore's threads to end, which takes milliseconds unless the machine is busy."""
 
 
 class StoppedError(Error):
@@ -39,7 +39,7 @@ def run(
     """Run each step in a thread until all have ended. Return their results, or raise the first exception of a step.
 
     `stop` is called when a step raises an exception, and must make the others end. `report` is called about 10 times
-    per second in this thread. An exception of `report` or an interrupt also stops the steps, and `wait` waits for them.
+    per second in this thread. An exception in `report` or an interrupt also stops the steps; `wait` waits for them.
     """
     errors: list[BaseException] = []
     results: list[Any] = [None] * len(steps)
@@ -79,8 +79,8 @@ def run(
 def waited(work: Coroutine[Any, Any, T], report: Callable[[], object] = nothing) -> T:
     """Run a coroutine in a thread with a separate event loop. Return its result, or raise its exception.
 
-    `report` is called about 10 times per second in this thread. An exception of `report` or an interrupt immediately
-    cancels the coroutine and its requests, even if the server does not answer.
+    `report` is called about 10 times per second in this thread. If `report` raises an exception, or an interrupt
+    arrives, the coroutine and its requests are cancelled immediately, even if the server does not answer.
     """
     running: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = []
     stopped = threading.Event()
@@ -117,7 +117,7 @@ async def in_thread(function: Callable[[], T]) -> T:
 
 
 async def answered(future: Awaitable[T]) -> T:
-    """Await a future of obstore. If it is cancelled, wait until no thread of obstore uses it any more."""
+    """Await an obstore future. If it is cancelled, wait until no obstore thread uses it any more."""
     try:
         return await future
     except asyncio.CancelledError:

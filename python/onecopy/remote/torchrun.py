@@ -1,8 +1,8 @@
-"""Nodes of a torchrun job that fetch a file together and send each other pieces by torch.distributed (Gloo).
+"""Nodes in a torchrun job that fetch a file together and exchange pieces with torch.distributed (Gloo).
 
-The first process of each node (LOCAL_RANK 0) joins one Gloo group, which the first call creates. It fetches its share
-from the origin, and sends each piece to every node that lacks it. Gloo connects in the same way as for groups of the
-job itself: GLOO_SOCKET_IFNAME selects the network, and GLOO_DEVICE_TRANSPORT=TCP_TLS encrypts.
+The first process of each node (LOCAL_RANK 0) joins a Gloo group, which the first call creates. It fetches its share
+from the origin, and sends each piece to every node that lacks it. Gloo connects in the same way as for the job's own
+groups: GLOO_SOCKET_IFNAME selects the network, and GLOO_DEVICE_TRANSPORT=TCP_TLS encrypts.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MAX_PIECE_WAIT = timedelta(minutes=30)
 
 
 def partners(store: Store) -> Partners:
-    """Return the nodes of this process's job, whose files are in `store`. If they cannot be reached, there are none."""
+    """Return the other nodes in this process's job, whose files are in `store`, or none if they cannot be reached."""
     missing = [name for name in _VARIABLES if name not in os.environ]
     if missing or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         reason = f"{missing[0]} is not set" if missing else "TORCHELASTIC_USE_AGENT_STORE is not True"
@@ -60,7 +60,7 @@ def partners(store: Store) -> Partners:
 
 
 class _Follower(Partners):
-    """A process that waits until another process of its node fetches the file."""
+    """A process that waits while another process on its node fetches the file."""
 
     def begin(self, key: str, store: Store, report: Callable[[], object]) -> None:
         end = time.monotonic() + nodes.JOIN_S
@@ -96,7 +96,7 @@ class _Job:
         """Ranks of the processes that fetch."""
 
     def _agreed_tokens(self, size: int, folder: str) -> list[str]:
-        """Return the token and folder of each process once all processes agree. A restart changes the token."""
+        """Return each process's token and folder once all processes agree. A restart changes the token."""
         run = f"onecopy/{os.environ.get('TORCHELASTIC_RUN_ID')}/{size}"
         keys = [f"{run}/{rank}" for rank in range(size)]
         self._store.set(keys[self.rank], f"{secrets.token_hex(8)} {folder}")
@@ -112,7 +112,7 @@ class _Job:
         raise NodeLostError(f"not every node called fetch within {nodes.JOIN_S:g} s")
 
     def gather(self, value: object, report: Callable[[], object]) -> dict[int, Any]:
-        """Return, by rank, the values that all members pass to the same call of this method."""
+        """Return the values that all members pass to the same call of this method, by rank."""
         self._calls += 1
         keys = [f"{self._name}/{self._calls}/{rank}" for rank in self.members]
         end = time.monotonic() + nodes.JOIN_S
@@ -128,7 +128,7 @@ class _Job:
         return dict(zip(self.members, found, strict=True))
 
     def note_done(self) -> None:
-        """Notify the other members that this one has all pieces of the last `gather`."""
+        """Notify the other members that this one has all pieces agreed in the last `gather`."""
         with _connection_errors():
             self._store.set(f"{self._name}/done {self._calls}/{self.rank}", "")
 
@@ -153,7 +153,7 @@ _job = functools.cache(_Job)
 
 @contextlib.contextmanager
 def _connection_errors() -> Iterator[None]:
-    """Convert the RuntimeError that torch raises for a failed connection to a NodeLostError."""
+    """Convert the RuntimeError that torch raises when a connection fails to a NodeLostError."""
     try:
         yield
     except (RuntimeError, OSError) as error:
@@ -184,7 +184,7 @@ class _Leader(Partners):
         fetch: Fetch | None,
         progress: Callable[[int], object],
     ) -> None:
-        """Exchange pieces of a file. None: this node has the whole file. Leave the group if a node is lost."""
+        """Exchange pieces of a file (None: this node has the whole file). Leave the group if a node is lost."""
         self._last_key = key
         if self._job is None:
             return
@@ -210,7 +210,7 @@ class _Leader(Partners):
 
 
 class _Exchange:
-    """Threads that send pieces of a file to other members and receive theirs."""
+    """Threads that exchange pieces of a file with other members."""
 
     def __init__(self, job: _Job, path: Path, size: int, file: PartialFile | None, have: Mapping[int, Ranges]) -> None:
         self._job, self._path, self._file = job, path, file
@@ -245,9 +245,9 @@ class _Exchange:
             self._threads[threading.Thread(target=run, name="onecopy-exchange", daemon=True)] = rank
 
     def run(self, fetch: Fetch | None, progress: Callable[[int], object]) -> None:
-        """Fetch the share of this node, and return when all pieces have been sent and received.
+        """Fetch this node's share, and return when all pieces have been sent and received.
 
-        Raise NodeLostError if a node transfers no data for longer than this share took, or its process failed.
+        Raise NodeLostError if another node's process failed, or transferred no data for longer than this share took.
         """
         started = time.monotonic()
         for thread in self._threads:

@@ -26,7 +26,7 @@ PIECE = 8 << 20
 _TRIES = 6
 """Number of consecutive requests without progress after which a transfer fails."""
 _MIN_PROGRESS = 16 << 10
-"""Minimum number of bytes that a request must receive to count as progress."""
+"""Minimum number of bytes that a request must receive in order to count as progress."""
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 10.0
 
 
@@ -41,7 +41,7 @@ def transfer(
 ) -> None:
     """Fetch the bytes of `ranges` that a partial file lacks.
 
-    A request that ends early or is too slow is continued at the same position after growing pauses. `progress` is
+    A request that ends early or is too slow is continued at the same position after increasing pauses. `progress` is
     called about 10 times per second with the number of bytes received so far; an exception that it raises ends the
     transfer. Raise the errors of `Origin.chunks` and `PartialFile.write`. Received data stays in the partial file.
     """
@@ -84,7 +84,7 @@ def pieces_of(ranges: Iterable[tuple[int, int]], size: int = 0) -> Iterator[tupl
 async def _receive(
     origin: Origin, version: Version, start: int, buffer: memoryview, count: Callable[[int], object]
 ) -> None:
-    """Fill a buffer with the bytes from `start` on, in as many requests as necessary. Count the bytes of each chunk."""
+    """Fill a buffer with the bytes from `start` on, with as many requests as needed. Count the bytes in each chunk."""
     at, without_progress = 0, 0
     while True:
         before = at
@@ -105,7 +105,7 @@ async def _receive(
 async def _receive_in_one_request(
     origin: Origin, version: Version, partial: PartialFile, count: Callable[[int], object]
 ) -> None:
-    """Fetch the whole object from a server without ranges. After a broken connection, the fetch starts over."""
+    """Fetch the whole object from a server that does not support ranges. If the connection breaks, start over."""
     for attempt in range(1, _TRIES + 1):
         at = 0
         try:
@@ -125,7 +125,7 @@ async def _receive_in_one_request(
 async def _chunks(
     origin: Origin, version: Version, part: tuple[int, int] | None, *, slow: bool
 ) -> AsyncIterator[Bytes]:
-    """Yield the bytes of a part or of the whole object. Raise OSError if the server sends more or fewer bytes."""
+    """Yield the bytes in a part or in the whole object. Raise OSError if the server sends more or fewer bytes."""
     start, stop = part or (0, version.size)
     left = stop - start
     async for chunk in origin.chunks(version, part, slow=slow):
@@ -144,5 +144,5 @@ async def _cancel(workers: list[asyncio.Task[None]]) -> None:
 
 
 def _pause_s(attempt: int) -> float:
-    """Return the pause after a failed attempt. It doubles each time, with a random part so that retries are spread."""
+    """Return the pause after a failed attempt. It doubles each time, and is partly random to spread retries."""
     return min(_FIRST_PAUSE_S * 2.0**attempt, _LONGEST_PAUSE_S) * random.uniform(0.5, 1)  # noqa: S311

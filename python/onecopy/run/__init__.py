@@ -1,6 +1,6 @@
 """`onecopy run` and `onecopy hold`: replaced functions, snapshots of files, the call log, and files held in memory.
 
-Every program under `onecopy run` imports this package, so it loads its modules only when they are used.
+Every program under `onecopy run` imports this package, so it loads its modules only on first use.
 """
 
 from onecopy.base import lazy

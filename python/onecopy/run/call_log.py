@@ -1,7 +1,7 @@
-"""A log of the calls that load files. It records how much each call shared, how much it copied, and why.
+"""A log of calls that load files. It records how much each call shared, how much it copied, and why.
 
 `calls` returns the calls of this process. Under `onecopy run`, each process also appends its calls to the call log of
-the run, a file in memory with lines of JSON, so none are lost if the process is killed. The server of the run sends the
+the run, a file in memory with lines of JSON, so that none are lost if the process is killed. The run's server sends the
 descriptor of this file to processes, even in other user, PID and mount namespaces.
 """
 
@@ -36,7 +36,7 @@ class Call:
     """One call of a framework, or several equal calls of a process."""
 
     function: str
-    """The documented name of the function: "torch.load"."""
+    """The documented name of the function, such as "torch.load"."""
     path: str
     """Path of the file, or "" if it is unknown."""
     shared: int
@@ -69,7 +69,7 @@ def calls() -> tuple[Call, ...]:
 
 
 def note(function: str, path: str, shared: int = 0, copied: int = 0, reason: str = "") -> None:
-    """Log a call. Calls below `MIN_BYTES` are dropped, except failures, whose size is unknown."""
+    """Log a call. Calls that load less than `MIN_BYTES` are dropped, except failures, whose size is unknown."""
     with suppress(Exception):  # a report must not end the program
         call = Call(function, path, shared, copied, reason)
         is_large = max(shared, copied) >= MIN_BYTES or (reason and not path)
@@ -79,7 +79,7 @@ def note(function: str, path: str, shared: int = 0, copied: int = 0, reason: str
 
 
 def note_read(function: str, file: str | bytes | os.PathLike[Any] | int, reason: str) -> None:
-    """Log a call that reads a file, given by its path or descriptor, instead of sharing it."""
+    """Log a call that reads a file instead of sharing it. The file is specified by its path or descriptor."""
     with suppress(Exception):  # the framework raises its own error for this file
         note(function, name_of(file), copied=os.stat(file).st_size, reason=reason)  # noqa: PTH116 - a descriptor too
 
@@ -91,7 +91,7 @@ def note_failure(function: str, error: Exception) -> None:
 
 
 def name_of(file: str | bytes | os.PathLike[Any] | int) -> str:
-    """Return the path of a file, given by its path or descriptor."""
+    """Return the path of a file that is specified by its path or descriptor."""
     if isinstance(file, int):
         return os.readlink(f"/proc/self/fd/{file}")  # noqa: PTH115 - text
     return os.path.abspath(os.fsdecode(file))  # noqa: PTH100 - text
@@ -111,7 +111,7 @@ def mapped(place: str, path: str) -> None:
 
 
 def _end(pid: int) -> None:
-    """Report the private memory in mappings of this process, and the lines that are still unsent."""
+    """Report the private memory in this process's mappings, and send any unsent lines."""
     with suppress(Exception):  # the program must end as without onecopy
         if pid == os.getpid() and (_mapped or _unsent):
             protocol.ask_again()
@@ -119,7 +119,7 @@ def _end(pid: int) -> None:
 
 
 def private_bytes(pid: int | str, paths: dict[str, str]) -> dict[str, int]:
-    """Return the private bytes in mappings of a process, by file. `paths` has the form of `_mapped`."""
+    """Return the private bytes in a process's mappings, by file. `paths` has the same form as `_mapped`."""
     found: dict[str, int] = {}
     for header, numbers, _ in split_smaps(read_text(f"/proc/{pid}/smaps")):
         *_, place, is_deleted = parse_region("smaps", header)
@@ -135,9 +135,9 @@ _unsent: list[tuple[int, dict[str, Any]]] = []
 
 
 def append(fields: dict[str, Any]) -> int:
-    """Append a line to the call log, and return the PID of this process in the namespace of `onecopy run`.
+    """Append a line to the call log, and return this process's PID in the PID namespace of `onecopy run`.
 
-    If `onecopy run` does not answer, return 0; the line is sent with the next one or at the end of the process.
+    If `onecopy run` does not answer, return 0. The line is then sent with the next one or when the process ends.
     """
     with suppress(Exception):  # a report must not end the program
         if RUN in os.environ and len(_unsent) < MAX_CALLS:
@@ -166,7 +166,7 @@ def _send() -> int:
 
 
 def read_run(server: str, offset: int = 0) -> bytes:
-    """Return the contents of the call log from an offset on. Raise OSError or ValueError if it cannot be read."""
+    """Return the contents of the call log, starting at an offset. Raise OSError or ValueError if it cannot be read."""
     descriptor, _ = _run_file(server)
     try:
         fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)  # OSError for anything else than memory: `server` is not trusted
@@ -176,7 +176,7 @@ def read_run(server: str, offset: int = 0) -> bytes:
 
 
 def _run_file(server: str) -> tuple[int, int]:
-    """Return a descriptor of the call log, and the PID of this process in the namespace of the server."""
+    """Return a descriptor of the call log, and this process's PID in the server's PID namespace."""
     with closing(protocol.connected(server)) as connection:
         protocol.send(connection, protocol.LOG)
         reply, descriptor = protocol.receive(connection)

@@ -1,7 +1,7 @@
 """`Holder` keeps files in memory, as pages of the page cache or as copies that processes open as "hold:NAME".
 
-The kernel evicts page cache when memory is short, when a backup reads the disk, or when the last process of a container
-ends; then the next worker has to wait for the disk again. `Holder.refresh` checks the files, and reads missing pages
+The kernel evicts page cache when memory is short, when a backup reads the disk, or when the last process in a container
+ends; the next worker then has to wait for the disk again. `Holder.refresh` checks the files, and reads missing pages
 back within a budget. ``onecopy hold`` calls it in a loop.
 
     with Holder(["decoder.safetensors"], names={"encoder": "encoder.safetensors"}, max_bytes="12 GiB") as hold:
@@ -13,16 +13,16 @@ back within a budget. ``onecopy hold`` calls it in a loop.
 the first bytes of the file are held. RLIMIT_MEMLOCK limits the locked bytes; the kernel may evict the others until the
 next `refresh`.
 
-**Changed files.** If a path refers to a new file, that file is held instead. A file that was truncated, written in
-place or removed is released, and held again when two refreshes in a row find it unchanged. `refresh` reports each of
+**Changed files.** If a path refers to a new file, that file is held instead. A file that was truncated, modified in
+place or removed is released, and held again when two consecutive refreshes find it unchanged. `refresh` reports each of
 these as a `Change` instead of raising an error.
 
 **Names.** A name refers to a copy in sealed memory, a *generation*, which writes to the file do not change. When two
-refreshes in a row find the same new contents, they become the next generation: processes that open the name later get
-it, and the previous generation is freed after its last use. Only processes of this user can open a name.
+consecutive refreshes find the same new contents, these become the next generation: processes that open the name later
+get it, and the previous generation is freed after its last use. Only processes of this user can open a name.
 
-**When not to use it.** For files that a running process constantly reads through a mapping: they stay in memory anyway.
-If memory is always short, the holder and other processes evict each other's pages; choose a smaller budget.
+**When not to use it.** For files that a running process constantly reads through a mapping, because they stay in memory
+anyway. If memory is always short, the holder and other processes evict each other's pages; choose a smaller budget.
 
 **Ownership and threads.** A `Holder` starts no thread, and only one thread may use it at a time. Locks, names and
 mappings are released by `close` or when the process ends, even if it is killed; pages of files stay in the page cache
@@ -66,7 +66,7 @@ What: TypeAlias = Literal["held", "warmed", "short", "replaced", "kept", "lost"]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change that `Holder.refresh` found or made to one file, and the resulting state of the file.
+    """A change that `Holder.refresh` detected or made to a file, and the file's resulting state.
 
     Attributes
     ----------
@@ -74,10 +74,10 @@ class Change:
         Path of the file, as given.
     what
         "held": the planned bytes are in memory for the first time. "warmed": evicted bytes were read back. "short":
-        fewer bytes than planned are in memory. "replaced": the path refers to a new file, which is held now. "lost":
-        the file was truncated, written in place or removed, or cannot be read; it is released until it stops changing,
-        or, with a name, is not in memory yet. "kept": the same happened to a file with a name, whose current generation
-        stays.
+        fewer bytes than planned are in memory. "replaced": the path refers to a new file, which is now held. "lost":
+        the file was truncated, modified in place or removed, or cannot be read; it is released until it stops changing,
+        or, with a name, is not in memory yet. "kept": the same happened to a file with a name, but its current
+        generation stays.
     reason
         A sentence that explains the change.
     size, wanted, resident, locked
@@ -87,7 +87,7 @@ class Change:
     name
         The name under which the file is held, or "".
     generation
-        Number of copies that were made under the name, or 0 without a name.
+        Number of copies made so far under the name, or 0 without a name.
     """
 
     path: str
@@ -104,7 +104,7 @@ class Change:
 
 @dataclass(slots=True, eq=False)
 class _File:
-    """A path, and the part of its file that is held."""
+    """A path, and the part of the file that is held."""
 
     path: str
     name: _Name | None = None
@@ -116,7 +116,7 @@ class _File:
     resident: int | None = 0
     locked: int = 0
     reported: tuple[str, str, int | None, int] | None = None
-    """The last reported state; equal states are not reported twice."""
+    """The last reported state. A state is not reported twice in a row."""
 
     @property
     def size(self) -> int:
@@ -135,9 +135,9 @@ class _File:
 
 
 class _Name(Closeable):
-    """A name that this process owns: a lock, and a link to a descriptor that other processes open.
+    """A name that this process owns: a lock, and a link to a descriptor that other processes can open.
 
-    A new generation atomically replaces the file of the descriptor. If logind removes the lock in /dev/shm, an abstract
+    A new generation atomically replaces the descriptor's file. If logind removes the lock in /dev/shm, an abstract
     socket still excludes other holders; the kernel reports its owner, so other users cannot fake it.
     """
 
@@ -243,7 +243,7 @@ class _Name(Closeable):
 
 
 def user_at(address: str) -> int | None:
-    """Return the user whose process listens at an address, or None if there is none, or the user is unknown here."""
+    """Return the user whose process listens at an address, or None if there is none or the user is unknown here."""
     with suppress(OSError), socket.socket(socket.AF_UNIX) as other:
         other.setblocking(False)
         other.connect(address)
@@ -257,14 +257,14 @@ class Holder(Closeable):
     Parameters
     ----------
     paths
-        Files, folders of models, or URLs, in the order in which the budget is assigned, each with the files that an
+        Files, model folders, or URLs, in the order in which the budget is assigned, each including the files that an
         index or a model names. Duplicates count once.
     names
-        A mapping from names to files. A complete copy of each file is held under its name, or none.
+        A mapping from names to files. Under each name, either a complete copy of the file or nothing is held.
         ``oc.open("hold:NAME")`` opens the newest copy. A name consists of letters, digits and "_-.".
     max_bytes
         Maximum bytes of all files in memory, as a number or text such as "12 GiB"; None: half of the available memory
-        of the machine or control group. Older generations that are still in use need memory in addition.
+        of the machine or control group. Older generations that are still in use take additional memory.
     pin
         Maximum number of bytes to lock; None: as many as RLIMIT_MEMLOCK allows (for root, the whole budget).
     threads, huge
@@ -322,7 +322,7 @@ class Holder(Closeable):
 
     @property
     def files(self) -> int:
-        """Number of files, including those that are lost."""
+        """Number of files, including lost ones."""
         return len(self._files)
 
     @property
@@ -342,7 +342,7 @@ class Holder(Closeable):
         return sum(file.locked for file in self._files)
 
     def refresh(self) -> list[Change]:
-        """Check every file once, read missing pages back, and return the changes since the last refresh.
+        """Check every file once, read back missing pages, and return the changes since the last refresh.
 
         If pages are missing, the call waits for the disk; the first refresh takes as long as `onecopy.warm` for all
         files. After a KeyboardInterrupt, the next refresh continues.
@@ -364,7 +364,7 @@ class Holder(Closeable):
         return changes
 
     def close(self) -> None:
-        """Release all files. Their pages stay in memory until the memory is needed. Closing twice has no effect."""
+        """Release all files. Their pages stay in memory until that is needed. Closing twice has no effect."""
         for file in self._files:
             file.release()
             if file.name is not None:
@@ -402,7 +402,7 @@ class Holder(Closeable):
 
 
 def _compared(file: _File) -> Change | None:
-    """Compare a path with the mapped file. If the file changed, map it again or release it."""
+    """Compare a path with the mapped file. If it has changed, map it again or release it."""
     try:
         status = os.stat(file.path)  # noqa: PTH116 - text
     except OSError as error:
@@ -430,7 +430,7 @@ def _compared(file: _File) -> Change | None:
 
 
 def _renewed(file: _File, name: _Name, left: int) -> Change | None:
-    """Compare a path with the copied file. If it changed and is stable, copy it if it has at most `left` bytes."""
+    """Compare a path with the copied file. If it has changed and is stable, copy it unless it exceeds `left` bytes."""
     try:
         name.restore()
         now = file_identity(file.path)
@@ -465,7 +465,7 @@ def _lost(file: _File, reason: str) -> Change | None:
 
 
 def _lock(mapping: Mapping, locked: int, wanted: int) -> int:
-    """Lock the first `wanted` bytes of a mapping, as far as RLIMIT_MEMLOCK allows. Return the locked bytes."""
+    """Lock the first `wanted` bytes of a mapping, as far as RLIMIT_MEMLOCK allows. Return how many are locked."""
     if wanted <= locked:
         return locked
     if pin(mapping, [(0, wanted)]).pinned:

@@ -1,6 +1,6 @@
 """Replace functions of frameworks right after the program imports them.
 
-Every process of `onecopy run` loads this module at its start, so it imports only modules that Python has loaded anyway.
+Every process under `onecopy run` loads this module at its start, so it imports only modules already loaded by Python.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FRAMEWORKS = {
     "transformers.modeling_utils": "transformers",
     "usearch.index": "usearch",
 }
-"""Modules whose functions are replaced, and the modules of `onecopy.frameworks.hooks` whose `apply` replaces them."""
+"""Modules whose functions are replaced, and the modules in `onecopy.frameworks.hooks` whose `apply` replaces them."""
 
 SWITCH = "ONECOPY_AUTO"
 """Environment variable. If its value is "0", nothing is replaced."""
@@ -97,7 +97,7 @@ def _apply_after_import(name: str, loader: Any) -> None:
 
 
 def replace(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Replace a function of a module or class by ``make(function)``, with the same name, docstring and signature."""
+    """Replace a function of a module or class with ``make(function)``, keeping its name, docstring and signature."""
     from functools import update_wrapper
 
     original = getattr(owner, name)
@@ -115,10 +115,10 @@ def replace(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable
 
 
 def replace_where_shared(owner: Any, name: str, shared: Callable[..., Any]) -> None:
-    """Replace a function by ``shared``. If that returns None or fails, the original is called.
+    """Replace a function with ``shared``. If that returns None or fails, the original function is called.
 
     A failure is logged if the original succeeds. The original runs outside of any exception handler, so that its errors
-    do not have an error of onecopy as context.
+    do not have one of onecopy's errors as context.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -140,7 +140,7 @@ def replace_where_shared(owner: Any, name: str, shared: Callable[..., Any]) -> N
 
 
 def call_before(owner: Any, name: str, step: Callable[..., None]) -> None:
-    """Make a function first call ``step`` with its arguments, even if that fails."""
+    """Make a function call ``step`` with its arguments first. If ``step`` fails, the function still runs."""
 
     def shared(*args: Any, **kwargs: Any) -> None:
         step(*args, **kwargs)
@@ -149,7 +149,7 @@ def call_before(owner: Any, name: str, step: Callable[..., None]) -> None:
 
 
 def guarded(name: str, step: Callable[..., Any], *args: Any) -> Any:
-    """Return the result of a step of onecopy in the function `name`. If the step fails, log that and return None."""
+    """Return the result of one of onecopy's steps in the function `name`. If it fails, log that and return None."""
     try:
         return step(*args)
     except Exception as error:  # the program must run as without onecopy
@@ -158,7 +158,7 @@ def guarded(name: str, step: Callable[..., Any], *args: Any) -> Any:
 
 
 def descriptor_of(file: Any) -> int | None:
-    """Return the descriptor of a file that `open` has opened for reading bytes, or None for other objects.
+    """Return the descriptor of a file that `open` has opened for reading in binary mode, or None for other objects.
 
     Subclasses and wrappers may decode the file, so only the exact types count.
     """

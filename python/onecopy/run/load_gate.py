@@ -1,13 +1,13 @@
-"""Makes processes of `onecopy run` take turns in constructing models if memory is scarce.
+"""Makes processes under `onecopy run` take turns constructing models if memory is scarce.
 
-A module is constructed with random weights in private memory; `load_state_dict` then replaces them by shared ones. If
-all workers of a server do that at once, each needs private memory for a whole model, and in a small control group the
-OOM killer ends them. Therefore, once a quarter of the initially available memory is in use, only the process that began
-first continues. When it has loaded its weights and freed the random ones, the next one continues. As soon as the size
-of the model is known, as many processes continue as the memory allows.
+A module is constructed with random weights in private memory; `load_state_dict` then replaces them with shared ones. If
+all of a server's workers do this at the same time, each needs private memory for a whole model, and in a small control
+group, the OOM killer ends them. Therefore, once a quarter of the initially available memory is in use, only the process
+that began first continues. When it has loaded its weights and freed the random ones, the next one continues. As soon as
+the size of the model is known, as many processes continue as the memory allows.
 
-A process waits for another one only while that one writes parameters, maps files or copies a snapshot, and for at most
-`MAX_SECONDS` in total. A process that never loads weights, for example because it trains, soon stops delaying others.
+A process waits for another one only while that one writes parameters, maps files or copies a snapshot, for at most
+`MAX_SECONDS` in total. A process that never loads weights, such as a training process, soon stops delaying others.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PAUSE = 0.05
 
 
 class _Builder:
-    """The state of this process: whether it constructs modules, and the others that do."""
+    """The state of this process: whether it constructs modules, and which other processes do."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -47,15 +47,15 @@ class _Builder:
         self.waited = 0.0
         """Seconds for which this process has waited."""
         self.read = 0
-        """Bytes of the call log that were read."""
+        """Number of bytes of the call log that have been read."""
         self.available_at_first = 0
-        """Memory in bytes that was available when the first process began."""
+        """Bytes of memory that were available when the first process began."""
         self.model_bytes = 0
         """Bytes of the largest model that a process has loaded, or 0 if unknown."""
         self.builders: dict[int, int] = {}
         """`private_pages` of the processes that construct modules, in the order in which they began."""
         self.copying: set[int] = set()
-        """The processes that copy a file into a snapshot."""
+        """The processes that are copying a file into a snapshot."""
 
     def registered(self, nbytes: int) -> None:
         self.nbytes += nbytes
@@ -137,7 +137,7 @@ def copying() -> Iterator[None]:
 
 
 def finished() -> None:
-    """Let the next process continue, because the weights of this one were loaded."""
+    """Let the next process continue, because this process's weights have been loaded."""
     _of_process().finished()
 
 
@@ -154,7 +154,7 @@ def _left() -> int:
 
 
 def _pages(pid: int) -> tuple[int, int]:
-    """Return the private and the mapped resident pages of a process, or (0, 0) if it has ended."""
+    """Return the number of private and of mapped resident pages of a process, or (0, 0) if it has ended."""
     try:
         resident, mapped = Path(f"/proc/{pid}/statm").read_text().split()[1:3]
     except (OSError, ValueError):

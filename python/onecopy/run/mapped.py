@@ -1,6 +1,6 @@
 """Copy-on-write memory of a snapshot, for functions that must behave as if they had read the file.
 
-`Source.array` returns arrays that own their memory and hold no descriptor, like arrays that were read.
+Like arrays that were read, arrays from `Source.array` own their memory and use no descriptor.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class Source(Snapshot):
     def __init__(self, function: str, taken: Snapshot) -> None:
         super().__init__(taken.descriptor, taken.path, taken.identity, taken.place, taken.lead)
         self.function = function
-        """The documented name of the function that loads: "torch.load"."""
+        """The documented name of the loading function, such as "torch.load"."""
         self._arrays: list[weakref.ref[Any]] = []
         self._nbytes = 0
 
     def array(self, offset: int, shape: Sequence[int], dtype: Any, *, random: bool = False) -> Any:
-        """Return a new array in C order that owns copy-on-write memory with bytes of the file."""
+        """Return a new array in C order that owns copy-on-write memory containing bytes of the file."""
         random = random and not fits_in_memory(self.nbytes)  # read ahead what fits, even if access is random
         _mappings.expect_room()
         return self.counted(_core.owned_array(self.descriptor, self.lead + offset, tuple(shape), dtype, random=random))
@@ -70,7 +70,7 @@ class Source(Snapshot):
         self.close()
 
     def close(self) -> None:
-        """Log which arrays are in use and which were copied, and release the snapshot. The arrays stay valid."""
+        """Log how many bytes are in use and how many were copied, and release the snapshot. Arrays stay valid."""
         shared = sum(array.nbytes for reference in self._arrays if (array := reference()) is not None)
         if shared:
             call_log.mapped(call_log.name_of(self.descriptor), self.path)
@@ -81,7 +81,7 @@ class Source(Snapshot):
 
 
 class Parts:
-    """One copy-on-write mapping of a whole file. Its parts are returned as arrays.
+    """A copy-on-write mapping of a whole file, parts of which are returned as arrays.
 
     One mapping per tensor would exceed vm.max_map_count.
     """
@@ -111,7 +111,7 @@ class Parts:
 
 
 def _drop_private(address: int, nbytes: int) -> None:
-    """Free the written pages in a part of a copy-on-write mapping."""
+    """Discard the written pages in a part of a copy-on-write mapping."""
     import ctypes
 
     begin, end = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE, (address + nbytes) // mmap.PAGESIZE * mmap.PAGESIZE
@@ -120,7 +120,7 @@ def _drop_private(address: int, nbytes: int) -> None:
 
 
 class _Mappings:
-    """Counts how many mappings this process may still make, besides those of the program and its libraries."""
+    """Counts how many more mappings this process may create, in addition to those of the program and its libraries."""
 
     def __init__(self) -> None:
         self._left = 0
@@ -156,7 +156,7 @@ def _expect_descriptors() -> None:
 
 
 def read_ahead(function: str, paths: Iterable[str | os.PathLike[str]]) -> WarmJob | None:
-    """Start to read files on network and user-space file systems, where page faults are slow, into the page cache.
+    """Start reading files on network and user-space file systems, where page faults are slow, into the page cache.
 
     Return None if there are no such files.
     """
@@ -181,7 +181,7 @@ def keep(job: WarmJob | None, owner: Any) -> None:
 
 
 def source_of(function: str, file: str | int, lead: int = 0) -> Source | None:
-    """Return a source for a file, given by its path or descriptor, or None if it is small or has no snapshot.
+    """Return a source for a file (specified by path or descriptor), or None if it is small or has no snapshot.
 
     `lead` is passed to `onecopy.store.snapshots.take`.
     """

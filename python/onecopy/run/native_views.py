@@ -1,8 +1,8 @@
-"""Native objects of C++ libraries that view a snapshot as long as the program only reads them.
+"""Native objects of C++ libraries that use a snapshot in place as long as the program only reads them.
 
 Unlike an object that a library has read into its own memory, a view cannot be changed. Therefore the Python object does
-not hold the native object. Instead, `defer` adds a `__getattr__` to its class. Functions that only read get the view.
-Before any other function runs, an object is read from the same snapshot, and replaces the view.
+not hold the native object. Instead, `defer` adds a `__getattr__` to its class. Functions that only read use the view.
+Before any other function runs, an object is read from the same snapshot and replaces the view.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class View:
         del owner.__dict__[handle]
 
     def own(self, reason: str) -> Any:
-        """Return a native object that owns its memory. The first call reads it."""
+        """Return a native object that owns its memory. The first call reads this object."""
         with self._lock:
             if self.read is not None:
                 if self._note is not None:
@@ -71,7 +71,7 @@ def view_of(owner: Any) -> View | None:
 
 
 def defer(owner: Any, handle: str, names: Collection[str], module: Any) -> None:
-    """Make a class return native objects as the attribute `handle`. The functions `names` of `module` only read."""
+    """Make a class return native objects as the attribute `handle`. The functions `names` in `module` only read."""
     theirs = os.path.dirname(module.__file__)  # noqa: PTH120 - text
 
     def __getattr__(self: Any, name: str) -> Any:  # noqa: N807

@@ -1,4 +1,4 @@
-"""The report of `onecopy run`: files that processes share, and calls that were not shared.
+"""The report of `onecopy run`: files that processes share, and calls whose data was not shared.
 
 The private memory of the processes, and the large files that they read themselves, are sampled during the run.
 """
@@ -31,30 +31,30 @@ _SHOWN = 10
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Calls of the same function with the same file and result, by one or several processes."""
+    """Calls of the same function with the same file and result, in one or more processes."""
 
     function: str
-    """The documented name of the function: "torch.load", or "" for a file that processes read themselves."""
+    """The documented name of the function, such as "torch.load", or "" for a file that processes read themselves."""
     path: str
     """Path of the file, or "" if it is unknown."""
     reason: str
-    """Why the bytes are not shared, or advice. "" if they are shared."""
+    """Why the bytes are not shared, or advice; "" if they are shared."""
     bytes: int
-    """Maximum number of bytes that a process shares or copied, or the size of the file."""
+    """Maximum number of bytes that any process shares or has copied, or the size of the file."""
     pids: tuple[int, ...]
     """The processes, in ascending order."""
     private: int | None = None
     """Bytes of shared mappings that became private because sampled processes wrote to them; None without samples."""
     saved: int = 0
-    """Additional bytes that a copy in each sampled process would take. Negative if sharing takes more."""
+    """Additional bytes that a copy in each sampled process would take; negative if sharing takes more."""
     place: str = ""
     """Where the shared bytes are: "file" (the file itself), "memory" or "store" (a snapshot); empty if unknown."""
     charged: str = ""
-    """The control group that pays for a snapshot in memory; empty if unknown."""
+    """The control group to which a snapshot in memory is charged; empty if unknown."""
 
     @classmethod
     def of(cls, calls: list[Call], private: Mapping[int, Mapping[str, int]]) -> Group:
-        """Group calls. `private` has the form of that of `RunReport.of`."""
+        """Group calls. `private` has the same form as in `RunReport.of`."""
         first = calls[0]
         pids = tuple(sorted({call.pid for call in calls}))
         largest = dict.fromkeys(pids, 0)
@@ -124,7 +124,7 @@ class RunReport:
     def with_places(self, mapped: Mapping[str, str], charged: Mapping[str, str]) -> RunReport:
         """Return the report with the place of each shared file.
 
-        `mapped` has the paths of files by those of their mappings in /proc/PID/maps; `charged` the group of each file.
+        `mapped` maps paths of mappings in /proc/PID/maps to files, and `charged` files to their control groups.
         """
         places = {path: _place_of(name, path) for name, path in mapped.items()}
         shared = tuple(
@@ -134,7 +134,7 @@ class RunReport:
 
     @property
     def saved(self) -> int:
-        """Additional bytes that a copy in each process would have taken at the last sample."""
+        """Additional bytes that a copy in each process would have taken, according to the last sample."""
         return sum(one.saved for one in self.shared)
 
     def json(self) -> str:
@@ -160,7 +160,7 @@ class RunReport:
 
 
 def _listed(title: str, entries: Sequence[object]) -> list[str]:
-    """Return the lines of a list with a title, or no lines if it is empty."""
+    """Return the lines of a list with a title, or no lines if the list is empty."""
     lines = [title, *(f"  {entry}" for entry in entries[:_SHOWN])] if entries else []
     return [*lines, f"  and {len(entries) - _SHOWN} more"] if len(entries) > _SHOWN else lines
 
@@ -172,7 +172,7 @@ _MAX_DEPTH = 64
 
 
 def causes_of_run(pid: int) -> list[Cause]:
-    """Return the shared and unshared files of a process of `onecopy run`, or [] for other processes."""
+    """Describe which files a process under `onecopy run` shares and which it does not; [] for other processes."""
     try:
         environment = proc.process_text(pid, "environ").split("\0")
         run = next((one.removeprefix(f"{RUN}=") for one in environment if one.startswith(f"{RUN}=")), None)
@@ -197,7 +197,7 @@ def causes_of_run(pid: int) -> list[Cause]:
 
 
 def _calls_of(pid: int, calls: list[Call]) -> Iterator[Call]:
-    """Yield the calls of a process, and as its own also the calls of ancestors whose mappings it has inherited."""
+    """Yield a process's calls, and those calls of its ancestors whose mappings it has inherited, as its own."""
     ancestors = set[int]()
     mapped = {region.path.removeprefix(f"/memfd:{MEMORY_NAME}") for region in proc.maps(pid)}
     parent = proc.stat(pid).ppid
@@ -213,16 +213,16 @@ def _calls_of(pid: int, calls: list[Call]) -> Iterator[Call]:
 
 
 def _place_of(mapped: str, path: str) -> str:
-    """Return the `Group.place` of a mapping, given its path in /proc/PID/maps and that of the file."""
+    """Return the `Group.place` for a mapping, given its path in /proc/PID/maps and the path of the file."""
     return "file" if mapped == path else "memory" if mapped.startswith("/memfd:") else "store"
 
 
 LARGE = 16 << 20
-"""Minimum size in bytes of a file that is reported as read."""
+"""Minimum size in bytes of files that are reported as read by a process."""
 _MAX_PRIVATE = 1 << 62
-"""Maximum number of bytes that a process can have."""
+"""Maximum number of bytes that a process can plausibly report."""
 _MAX_UNENDED = 1 << 20
-"""Maximum bytes of an incomplete line, which are read again with the next sample."""
+"""Maximum bytes of an incomplete line, which is read again with the next sample."""
 _WRITABLE = os.O_WRONLY | os.O_RDWR
 _HINTS = {
     ".faiss": "faiss.read_index(path, faiss.IO_FLAG_MMAP_IFC) maps it",
@@ -238,7 +238,7 @@ _OTHERWISE = "read by a function that onecopy does not replace; docs/howto/run-u
 
 
 class Sampler:
-    """Samples the descendants of a process, and the processes that write to a call log."""
+    """Samples a process's descendants, and the processes that write to a call log."""
 
     def __init__(self, run_file: int, root: int) -> None:
         self._run_file, self._read = run_file, 0
@@ -248,11 +248,11 @@ class Sampler:
         self._alone = ""
         """Why other runs do not share the snapshots of this one; empty if they do."""
         self._charged: dict[str, str] = {}
-        """Control groups that pay for snapshots in memory, by the path of the file."""
+        """Control groups to which snapshots in memory are charged, by the path of the file."""
         self.private: dict[int, dict[str, int]] = {}
         """Maximum private bytes by path, for each process that shares files."""
         self._reading: dict[tuple[int, int], tuple[str, int, set[int]]] = {}
-        """By device and inode: path and size of a file, and the processes that have read it."""
+        """By device and inode: the path and size of each file, and the processes that have read it."""
         self.calls: list[Call] = []
 
     def sample(self) -> None:
@@ -269,7 +269,7 @@ class Sampler:
                 self._open_files(pid)
 
     def report(self, *, living: bool) -> RunReport:
-        """Return the report of all processes, or only of those that are alive."""
+        """Return the report on all processes, or only on those that are alive."""
         calls = [call for call in self.calls if not living or os.path.exists(f"/proc/{call.pid}")]  # noqa: PTH110 - text
         loaded = {call.path for call in self.calls}
         read = [

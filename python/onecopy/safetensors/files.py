@@ -1,4 +1,4 @@
-"""`safe_open`, and functions shared by the modules for numpy and torch."""
+"""`safe_open`, and functions that the modules for NumPy and torch share."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["SafetensorError", "safe_open"]
 
 FRAMEWORKS = {"pt": "pt", "torch": "pt", "pytorch": "pt", "np": "np", "numpy": "np"}
-"""Short names by the names of frameworks."""
+"""Short names of frameworks, by all accepted names."""
 _MODES: dict[str, Mode] = {"mmap": "map", "pread": "copy"}
 """The mode of `onecopy.open` for each backend."""
 
@@ -41,17 +41,17 @@ SafetensorError.__module__ = "onecopy.safetensors"  # what users import and read
 
 
 class safe_open(Closeable):  # noqa: N801 - the name of the class in safetensors
-    """A safetensors file. Its arrays or tensors are returned by name, as views of a copy-on-write mapping.
+    """An open safetensors file that returns arrays or tensors by name, as views of a copy-on-write mapping.
 
     Parameters
     ----------
     filename
-        Path of the file, or a URL, which is fetched once per machine, as by `onecopy.open`.
+        Path of the file, or a URL, which is fetched once per machine, as with `onecopy.open`.
     framework
-        "pt", "torch" or "pytorch": tensors of torch. "np" or "numpy": arrays of numpy.
+        "pt", "torch" or "pytorch": torch tensors. "np" or "numpy": NumPy arrays.
     device
         The device of tensors: its name, an integer for an accelerator, or a ``torch.device``. None: the CPU. Tensors on
-        another device are complete copies there. numpy supports only the CPU.
+        another device are complete copies there. NumPy supports only the CPU.
     backend
         "mmap": the file is mapped. "pread": the whole file is read into private memory when it is opened, so that later
         accesses cannot fail, for example on a network file system.
@@ -97,11 +97,11 @@ class safe_open(Closeable):  # noqa: N801 - the name of the class in safetensors
         return [entry.name for entry in sorted(self._file.entries, key=lambda one: (one.offset, one.nbytes))]
 
     def metadata(self) -> dict[str, str] | None:
-        """Return the metadata of the file, without the entry of onecopy, or None if there is no metadata."""
+        """Return the file's metadata, without onecopy's own entry, or None if there is no metadata."""
         return self._file.metadata or None
 
     def get_tensor(self, name: str) -> Any:
-        """Return one array or tensor without reading it. Raise SafetensorError if there is no array of that name."""
+        """Return an array or tensor without reading it. Raise SafetensorError if there is no array with that name."""
         return self._get([name])[name]
 
     def get_tensors(self) -> dict[str, Any]:
@@ -109,7 +109,7 @@ class safe_open(Closeable):  # noqa: N801 - the name of the class in safetensors
         return self._get(self.offset_keys())
 
     def get_slice(self, name: str) -> Slice:
-        """Return an array whose parts are read when it is indexed. Raise SafetensorError if there is no such array."""
+        """Return an array whose parts are read only when indexed. Raise SafetensorError if there is no such array."""
         entry = self._entry(name)
         whole = self._array(entry) if self._is_numpy else _tensors(self._file, [entry], "cpu")[name]
         return Slice(entry, whole, "cpu" if self._is_numpy else self._device)
@@ -152,7 +152,7 @@ class safe_open(Closeable):  # noqa: N801 - the name of the class in safetensors
 
 
 class Slice:
-    """An array of an open file, which returns a part of it when indexed. `safe_open.get_slice` returns it.
+    """An array in an open file, which returns parts of itself when indexed. `safe_open.get_slice` returns it.
 
     It keeps the file mapped, even after the file is closed.
     """
@@ -169,10 +169,10 @@ class Slice:
         return self._entry.dtype
 
     def __getitem__(self, index: Any) -> Any:
-        """Return a part, indexed as in numpy or torch. It is a view if the index consists of integers and slices.
+        """Return a part, indexed as in NumPy or torch. It is a view if the index consists of integers and slices.
 
         For F4, an index counts elements, and the part consists of pairs. Raise SafetensorError if an index would divide
-        a pair, or, with numpy, is out of range; torch raises an IndexError.
+        a pair, or, with NumPy, is out of range; torch raises an IndexError.
         """
         if hasattr(self._whole, "untyped_storage"):
             part = self._whole[self._in_pairs(index)]
@@ -185,7 +185,7 @@ class Slice:
             raise SafetensorError(f"{self._entry.name!r} has the shape {self._entry.shape}: {error}") from None
 
     def _in_pairs(self, index: Any) -> Any:
-        """Return an index of pairs of F4 for an index of elements. Raise SafetensorError if it divides a pair."""
+        """Convert an index of F4 elements to an index of pairs. Raise SafetensorError if it divides a pair."""
         parts = index if isinstance(index, tuple) else (index,)
         axes = sum(part is not None and part is not Ellipsis for part in parts)
         is_from_the_end = any(part is Ellipsis for part in parts[:-1])
@@ -202,7 +202,7 @@ class Slice:
 
 
 def _open(filename: str | os.PathLike[str], mode: Mode, *, private: bool) -> ArrayFile:
-    """Open a safetensors file, with writable pages if `private`. Raise SafetensorError for another format."""
+    """Open a safetensors file, with writable pages if `private`. Raise SafetensorError for other formats."""
     path = path_text(filename)
     try:
         file = arrays.open_arrays(path, mode, private=private)
@@ -235,7 +235,7 @@ def _tensors(file: ArrayFile, entries: list[Entry], device: Any) -> dict[str, An
 
 
 def loaded(load_file: Callable[..., dict[str, Any]], data: bytes) -> dict[str, Any]:
-    """Return the result of `load_file` for a file with these bytes, in private memory."""
+    """Return the result of `load_file` for a file that consists of these bytes, in private memory."""
     with NamedTemporaryFile(suffix=".safetensors") as file:
         file.write(data)
         file.flush()
@@ -243,7 +243,7 @@ def loaded(load_file: Callable[..., dict[str, Any]], data: bytes) -> dict[str, A
 
 
 _RANKS = {name: rank for rank, name in enumerate(["BOOL", *PACKED, *list(TYPES)[1:]])}
-"""The ranks of element types. safetensors sorts arrays by them, the highest first."""
+"""The ranks of element types. safetensors sorts arrays by rank, with the highest first."""
 
 
 def write(path: str | os.PathLike[str], values: Mapping[str, Any], metadata: Mapping[str, str] | None) -> None:

@@ -1,6 +1,6 @@
 """The functions of ``safetensors.numpy``: arrays on copy-on-write mappings of safetensors files.
 
-BF16 and F8 are dtypes of ml_dtypes. numpy has no packed types (F4, F6), so loading them raises SafetensorError.
+BF16 and F8 use dtypes from ml_dtypes. NumPy has no packed types (F4, F6), so loading them raises SafetensorError.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["load", "load_file", "save", "save_file"]
 
 
 def load_file(filename: str | os.PathLike[str], *, backend: str = "mmap") -> dict[str, NDArray[Any]]:
-    """Return all arrays of a file by name, without reading them, in the order of their bytes in the file.
+    """Return all arrays in a file by name, without reading them, in the order of their bytes in the file.
 
     They are writable: a written page becomes private to the process, and the file never changes. An array that is not
     aligned in the file is copied.
@@ -55,12 +55,12 @@ def save_file(
 ) -> None:
     """Write arrays of any byte order and layout to a safetensors file that is laid out for mapping.
 
-    The file appears complete or not at all, and processes that have a replaced file open keep it.
+    The file appears complete or not at all. Processes that have a replaced file open still see its old contents.
 
     Parameters
     ----------
     tensor_dict
-        Arrays by name, including dtypes of ml_dtypes.
+        Arrays by name; dtypes from ml_dtypes are supported.
     filename
         Path of the file; an existing file is replaced.
     metadata
@@ -71,7 +71,7 @@ def save_file(
     SafetensorError
         safetensors has no such element type, or a name is reserved.
     TypeError
-        A name, or a key or value of the metadata, is not a str.
+        A name, or a metadata key or value, is not a str.
     OSError
         The folder does not exist, permission is missing, or the disk is full.
 
@@ -85,9 +85,9 @@ def save_file(
 
 
 def load(data: bytes) -> dict[str, NDArray[Any]]:
-    """Return all arrays of the bytes of a safetensors file, in private memory.
+    """Return all arrays in the bytes of a safetensors file, in private memory.
 
-    The bytes pass through a temporary file. Errors are those of `load_file`.
+    The bytes pass through a temporary file. Raises the same errors as `load_file`.
 
     Examples
     --------
@@ -100,9 +100,9 @@ def load(data: bytes) -> dict[str, NDArray[Any]]:
 
 
 def save(tensor_dict: dict[str, NDArray[Any]], metadata: dict[str, str] | None = None) -> bytes:
-    """Return arrays as the bytes of a safetensors file, equal to those of ``safetensors.numpy.save``.
+    """Return arrays as the bytes of a safetensors file, identical to the result of ``safetensors.numpy.save``.
 
-    Errors are those of `save_file`.
+    Raises the same errors as `save_file`.
 
     Examples
     --------

@@ -18,7 +18,7 @@ __all__ = ["load", "load_file", "load_model", "save", "save_file", "save_model"]
 
 
 def load_file(filename: str | os.PathLike[str], device: Any = "cpu", *, backend: str = "mmap") -> dict[str, Any]:
-    """Return all tensors of a file by name, in the order of their bytes in the file. CPU tensors are not read.
+    """Return all tensors in a file by name, in the order of their bytes in the file. CPU tensors are not read.
 
     CPU tensors are writable: a written page becomes private to the process, and the file never changes.
 
@@ -28,7 +28,7 @@ def load_file(filename: str | os.PathLike[str], device: Any = "cpu", *, backend:
         Path of a safetensors file.
     device
         The device of the tensors. Tensors for a device other than the CPU are read and copied there; for "cuda",
-        copying has the speed of pinned memory if the file is in the page cache (`onecopy.torch.load`).
+        copying is as fast as from pinned memory if the file is in the page cache (`onecopy.torch.load`).
     backend
         "mmap": tensors on a mapping. "pread": the file is read into private memory.
 
@@ -54,13 +54,13 @@ def save_file(
 ) -> None:
     """Write tensors to a safetensors file that is laid out for mapping.
 
-    The file appears complete or not at all, and processes that have a replaced file open keep it. Tensors of another
-    device are copied to the CPU first.
+    The file appears complete or not at all. Processes that have a replaced file open still see its old contents.
+    Tensors on other devices are first copied to the CPU.
 
     Parameters
     ----------
     tensors
-        Dense, contiguous tensors by name that do not overlap in memory.
+        Dense, contiguous tensors by name. They must not overlap in memory.
     filename
         Path of the file; an existing file is replaced.
     metadata
@@ -75,7 +75,7 @@ def save_file(
     SafetensorError
         safetensors has no such element type, or a name is reserved.
     TypeError
-        A name, or a key or value of the metadata, is not a str.
+        A name, or a metadata key or value, is not a str.
     OSError
         The folder does not exist, permission is missing, or the disk is full.
 
@@ -89,9 +89,9 @@ def save_file(
 
 
 def load(data: bytes) -> dict[str, Any]:
-    """Return all tensors of the bytes of a safetensors file, in private memory.
+    """Return all tensors in the bytes of a safetensors file, in private memory.
 
-    The bytes pass through a temporary file. Errors are those of `load_file`.
+    The bytes pass through a temporary file. Raises the same errors as `load_file`.
 
     Examples
     --------
@@ -103,9 +103,9 @@ def load(data: bytes) -> dict[str, Any]:
 
 
 def save(tensors: dict[str, Any], metadata: dict[str, str] | None = None) -> bytes:
-    """Return tensors as the bytes of a safetensors file, equal to those of ``safetensors.torch.save``.
+    """Return tensors as the bytes of a safetensors file, identical to the result of ``safetensors.torch.save``.
 
-    Errors are those of `save_file`.
+    Raises the same errors as `save_file`.
 
     Examples
     --------
@@ -122,7 +122,7 @@ def save_model(
     metadata: dict[str, str] | None = None,
     force_contiguous: bool = True,
 ) -> None:
-    """Write the weights of a module. A weight with several names is written once; the metadata contains the others.
+    """Write a module's weights. A weight with several names is written once; the metadata contains its other names.
 
     Parameters
     ----------
@@ -131,9 +131,9 @@ def save_model(
     filename
         Path of the file; an existing file is replaced.
     metadata
-        Text keys and values to store; the dict is not changed.
+        String keys and values to store. The dict is not changed.
     force_contiguous
-        True: copy and write weights that are not contiguous in C order. False: refuse them.
+        Whether to copy and write weights that are not contiguous in C order. False: such weights raise an error.
 
     Raises
     ------
@@ -169,10 +169,10 @@ def load_model(
     *,
     backend: str = "mmap",
 ) -> tuple[set[str], list[str]]:
-    """Copy the weights of a file that `save_model` wrote into a module. Its parameters stay the same objects.
+    """Copy weights from a file that `save_model` wrote into a module. Its parameters stay the same objects.
 
-    The copies are private to the process. With `onecopy.auto`, the weights move to the mapping of the file instead, as
-    they always do with `onecopy.torch.load_into`.
+    The copies are private to the process. With `onecopy.auto`, the weights are instead moved to the file's mapping, as
+    is always the case with `onecopy.torch.load_into`.
 
     Parameters
     ----------
@@ -233,7 +233,7 @@ def _expect_dense(tensors: dict[str, Any]) -> None:
 
 
 def _checked(tensors: Any) -> dict[str, Any]:
-    """Move tensors to the CPU, and raise errors for tensors that safetensors refuses."""
+    """Move tensors to the CPU, and raise errors for tensors that safetensors does not accept."""
     if not isinstance(tensors, dict):
         raise ValueError(f"tensors must be a dict of str to torch.Tensor, not a {type(tensors).__name__}")  # noqa: TRY004 - as safetensors
     _expect_dense(tensors)
@@ -244,7 +244,7 @@ def _checked(tensors: Any) -> dict[str, Any]:
     for name, tensor in tensors.items():
         if not tensor.is_contiguous():
             raise ValueError(
-                f"{name!r} is not contiguous: save its .contiguous(), or use save_model(..., force_contiguous=True)"
+                f"{name!r} is not contiguous: save a contiguous() copy, or use save_model(..., force_contiguous=True)"
             )
     return {name: tensor.to("cpu") for name, tensor in tensors.items()}
 
@@ -278,7 +278,7 @@ def _range_of(tensor: Any) -> tuple[int, int]:
 
 
 def _duplicates(state: dict[str, Any], preferred: Iterable[str] = ()) -> dict[str, list[str]]:
-    """Map the name to keep of each weight, a preferred one or else the alphabetically first, to its other names."""
+    """For each weight, map the name to keep (a preferred one, or else the alphabetically first) to its other names."""
     found = {}
     for group in _overlapping(state):
         complete = {name for name in group if state[name].nbytes == state[name].untyped_storage().nbytes()}

@@ -1,4 +1,4 @@
-"""One copy per machine: files that are built once (`Store`), the keys of their sources, and snapshots of files."""
+"""One copy per machine: files that are built once (`Store`), keys for their sources, and snapshots of files."""
 
 from onecopy.base import lazy
 

@@ -1,4 +1,4 @@
-"""Values that represent objects in keys if pickles of the objects would contain addresses or be incomplete."""
+"""Values that represent objects in keys if the objects' pickles would contain addresses or be incomplete."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Program(functools.partial[Any]):
-    """A function to identify. If its package is installed and requires onecopy, the package counts as the program."""
+    """A function to identify. If its package is installed and requires onecopy, it counts as part of the program."""
 
 
 def _of_cached(value: Any) -> Any:
@@ -26,7 +26,7 @@ def _of_cached(value: Any) -> Any:
 
 
 def _of_tensor(tensor: Any) -> Any:
-    """Return the attributes, gradient, layout, quantization and data of a tensor of torch."""
+    """Return the attributes, gradient, layout, quantization and data of a torch tensor."""
     torch = sys.modules["torch"]
     keeps_gradient = tensor.is_leaf or tensor.retains_grad
     about = [vars(tensor), tensor.grad if keeps_gradient else None, tensor.requires_grad]
@@ -62,7 +62,7 @@ _SPARSE: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("torch.sparse_csr", "torch.sparse_bsr"), ("crow_indices", "col_indices", "values")),
     **dict.fromkeys(("torch.sparse_csc", "torch.sparse_bsc"), ("ccol_indices", "row_indices", "values")),
 }
-"""Names of the methods that return the parts of a tensor, by its layout."""
+"""Names of the methods that return a tensor's parts, by layout."""
 
 
 def _quantization_of(torch: Any, tensor: Any) -> Any:
@@ -74,7 +74,7 @@ def _quantization_of(torch: Any, tensor: Any) -> Any:
 
 
 def _of_library(library: Any) -> Any:
-    """Return the contents of a library that ctypes loaded, and the declared types of its functions."""
+    """Return the contents of a library loaded by ctypes, and the declared types of its functions."""
     path = library._name
     if path is not None and os.sep not in path:
         with open("/proc/self/maps") as file:  # noqa: PTH123 - of this process
@@ -94,7 +94,7 @@ def _of_ctypes_function(function: Any) -> Any:
 
 
 def _of_ufunc(ufunc: Any) -> Any:
-    """Return the function inside a ufunc of `numpy.frompyfunc`, whose pickle contains only a name."""
+    """Return the function inside a ufunc from `numpy.frompyfunc`, whose pickle contains only a name."""
     function = gc.get_referents(ufunc)[0]
     return (ufunc.nin, ufunc.nout, ufunc.identity, function) if callable(function) else NotImplemented
 
@@ -104,7 +104,7 @@ def _of_wrapper(value: Any) -> Any:
 
 
 def _without(*names: str) -> Callable[[Any], Any]:
-    """Return a function that returns the attributes of an object except `names`, which derive from the others."""
+    """Return a function that returns an object's attributes except `names`, which are derived from the others."""
     return lambda value: [(name, each) for name, each in sorted(vars(value).items()) if name not in names]
 
 
@@ -146,7 +146,7 @@ def _named(kind: type) -> Callable[[Any], Any] | None:
 
 
 def equivalent_of(value: Any, kind: type) -> Any:
-    """Return the value that represents an object, or NotImplemented if its pickle does."""
+    """Return the value that represents an object, or NotImplemented if its pickle represents it."""
     same = EQUIVALENTS.get(kind) or _named(kind)
     try:
         return NotImplemented if same is None else same(value)

@@ -1,7 +1,7 @@
-"""Call a build function in a forked child, which frees all memory when it ends; return free memory to the kernel.
+"""Call a build function in a forked child, whose memory is freed when it ends, and return free memory to the kernel.
 
-The child is killed when its parent ends, so that it does not compete with another process that takes over the build.
-An exception of the build is raised in the parent, with the traceback of the child as a note.
+The child is killed when its parent ends, so that it does not compete with another process that takes over the build. An
+exception in the build is raised in the parent, with the child's traceback as a note.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ _MAX_ERROR = 1 << 20  # bytes of a pickled exception and its traceback
 
 
 def free_unused_memory() -> None:
-    """Collect garbage, then return free memory of the C library to the kernel, which only glibc supports."""
+    """Collect garbage, and then return the C library's free memory to the kernel, which only glibc supports."""
     gc.collect()
     trim_heap()
 
 
 def trim_heap() -> None:
-    """Return free memory of the C library to the kernel, which only glibc supports."""
+    """Return the C library's free memory to the kernel, which only glibc supports."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(ctypes.c_size_t(0))
@@ -96,7 +96,7 @@ def _run(build: Callable[[], object], parent: int, shared: mmap.mmap, mask: Iter
 
 
 def _send_error(error: BaseException, shared: mmap.mmap) -> None:
-    """Write an exception, or a RuntimeError if it cannot be pickled, with its traceback to memory of the parent."""
+    """Write an exception (or a RuntimeError if it cannot be pickled) and its traceback to the parent's memory."""
     trace = "".join(traceback.format_exception(error))[-_MAX_ERROR // 8 :]
     try:
         text = pickle.dumps((error, trace))

@@ -1,12 +1,12 @@
 """The canonical form of functions and values: a sequence of bytes that is the same in all processes.
 
 A function is identified by its code, defaults, closure and annotations, by the globals that it loads, by the names that
-it uses from the program's own modules, and recursively by the functions and classes of the program among these. The
-standard library and installed packages are identified by qualified name and package (`onecopy.store.packages`),
-compiled modules of the program by their contents. If the function itself is installed, its package counts as part of
-the program, and its code is followed too. A value is identified by its type and contents; any other object by its
-class, the data that pickle would store, and the attributes that pickle leaves out. Equal sets, strings and arrays have
-the same identity, whatever the order of hashes.
+it uses from the program's own modules, and, if these include functions and classes of the program, recursively by
+theirs. Functions and classes in the standard library and in installed packages are identified by qualified name and
+package (`onecopy.store.packages`), and the program's compiled modules by their contents. If the function itself is
+installed, its package counts as part of the program, and its code is also followed. A value is identified by its type
+and contents; any other object by its class, the data that pickle would store, and the attributes that pickle leaves
+out. Equal sets, strings and arrays have the same identity, whatever the order of hashes.
 
 The identity excludes line numbers, the environment, files (`onecopy.file_key`), attributes of installed modules, and
 code that is used only through `eval`, `globals()` or a computed name. It includes the names of local variables, because
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class _Code(NamedTuple):
-    """The code of a function, and the names that it and its nested code use."""
+    """A function's code, and the names that it and its nested code use."""
 
     code: types.CodeType  # kept, so that no other object gets its `id`
     digest: bytes
@@ -51,11 +51,11 @@ class _Code(NamedTuple):
 
 
 class Reached:
-    """The places where a form found its parts. Each part is immutable, or in one of these places."""
+    """The places where a form found its parts. Each part is immutable or is in one of these places."""
 
     def __init__(self) -> None:
         self.attributes: list[tuple[object, str, object]] = []
-        """Functions and cells of the program, and the names and values of their attributes."""
+        """The program's functions and cells, and the names and values of their attributes."""
         self.names: list[tuple[Mapping[str, Any], str, object]] = []
         """Names in modules and annotations, and the objects that they refer to; `_MISSING` for built-ins."""
         self.lengths: list[tuple[Mapping[str, Any], int]] = []
@@ -80,7 +80,7 @@ class Reached:
 
 _MISSING = object()
 _MAX_REMEMBERED = 10_000
-"""Maximum length of a value that is kept in memory although the program may have dropped it."""
+"""Maximum length of a value that is kept in memory even if the program no longer uses it."""
 _EMPTY_CELL = types.CellType()
 _FLAT_TYPES = {type(None), bool, int, float, str, bytes}
 _ITEMS_AT_ONCE = 10_000
@@ -101,10 +101,10 @@ _LOCKS = {_thread.LockType, _thread.RLock}
 
 
 class Form:
-    """The canonical form of values, which is hashed while it is written. No form is a prefix of another form.
+    """The canonical form of values, which is hashed as it is written. No form is a prefix of another form.
 
     A repeated mutable object, function or class is written as the number of its first occurrence. An immutable value is
-    written again, because Python may or may not use one object for equal values.
+    written again, because Python may or may not use the same object for equal values.
     """
 
     def __init__(self) -> None:
@@ -161,7 +161,7 @@ class Form:
         self._add_at("the arguments", (program.args, program.keywords))  # of a partial function
 
     def _package(self, scope: Mapping[str, Any]) -> str | None:
-        """Return the identity of the code of a module. None for Python code of the program, because it is followed."""
+        """Return the identity of a module's code, or None for the program's Python code, which is followed instead."""
         module, file = str(scope.get("__name__")), scope.get("__file__")
         if file is None and "." in module and "__path__" not in scope:  # created by a compiled module
             file = getattr(sys.modules.get(module.partition(".")[0]), "__file__", None)
@@ -179,7 +179,7 @@ class Form:
         return self._packages[kind]
 
     def _library_name(self, value: Any) -> str | None:
-        """Return the name and package of a library's class, function or module, or None for those of the program."""
+        """Return the name and package of a library's class, function or module, or None if it is the program's."""
         if isinstance(value, type):
             package, module, name = self._package_of_class(value), value.__module__, value.__qualname__
         else:
@@ -197,7 +197,7 @@ class Form:
         return f"{module} of {package}" if package is not None else _place_of(scope) if scope else str(module)
 
     def _was_seen(self, value: Any) -> bool:
-        """Return whether an object has been seen, and if so, add its number. Otherwise, give it the next number."""
+        """Return whether an object has been seen. If so, add its number; otherwise, assign it the next number."""
         self._references += 1
         if id(value) in self._seen:
             self._put(b"again", b"%d" % self._seen[id(value)][0])
@@ -206,7 +206,7 @@ class Form:
         return False
 
     def _is_compared_by_value(self, kind: type) -> bool:
-        """Return whether objects of a class are immutable and compared by value, like paths, numbers and dates."""
+        """Return whether a class's objects are immutable and compared by value, like paths, numbers and dates."""
         if kind in _TRANSIENT or kind.__hash__ is None or operator.is_(kind.__hash__, object.__hash__):
             return kind in _TRANSIENT
         of_python = str(kind.__module__).partition(".")[0] in sys.stdlib_module_names or kind.__module__ == "numpy"
@@ -343,7 +343,7 @@ class Form:
             self._add_globals(code, scope)
 
     def _note_function(self, function: types.FunctionType, code: _Code) -> None:
-        """Note the parts of a function, unless one of them could change without being noticed."""
+        """Record the parts of a function, unless one of them could change unnoticed."""
         cells = function.__closure__ or ()
         if "__subclasses__" in code.names or function.__dict__ or any(cell == _EMPTY_CELL for cell in cells):
             self.reached = None
@@ -519,7 +519,7 @@ _PLAIN: dict[type, Callable[[Form, Any], None]] = {
     Program: Form._add_program,
     PickleBuffer: lambda form, value: form._put(b"buffer", value.raw()),
 }
-"""Functions for types whose values are identified only by their contents."""
+"""Functions for types whose values are identified by their contents alone."""
 
 _FORMS: dict[type, Callable[[Form, Any], None]] = {
     list: Form._add_list,
@@ -534,11 +534,11 @@ _FORMS: dict[type, Callable[[Form, Any], None]] = {
 }
 
 _TRANSIENT = {types.MethodType, types.BuiltinFunctionType, types.MethodWrapperType, types.MappingProxyType}
-"""Types of objects that Python creates again on each access to an attribute."""
+"""Types of objects that Python creates anew on each attribute access."""
 
 
 def _reduced(value: Any, kind: type) -> Any:
-    """Return what pickle would store for an object: the name of a global, or a function, its arguments and state."""
+    """Return what pickle would store for an object: the name of a global, or a function with arguments and state."""
     try:
         reduce = copyreg.dispatch_table.get(kind)
         return value.__reduce_ex__(5) if reduce is None else reduce(value)
@@ -638,7 +638,7 @@ def _code_of(code: types.CodeType) -> _Code:
 
 
 def _global(module: str, name: str) -> Any:
-    """Return the object to which a qualified name refers in an imported module, or None."""
+    """Return the object to which a qualified name in an imported module refers, or None."""
     found: Any = sys.modules.get(module)
     for part in name.split("."):
         found = getattr(found, part, None)

@@ -1,7 +1,7 @@
 """Keys of artefacts: text that identifies files, functions and values, and is the same in all processes.
 
-A function is identified by the program's own code that it can call (`onecopy.store.function_identity`): two functions
-never share an artefact, and an edit of a function, or of one that it calls, makes another artefact.
+A function is identified by the program's own code that it can call (`onecopy.store.function_identity`). Two functions
+never share an artefact, and after an edit of a function, or of a function that it calls, another artefact is built.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def file_key(path: str | os.PathLike[str], version: str = "") -> str:
-    """Return a key for the current contents of a file: text that changes when the file is written or replaced.
+    """Return a key for a file's current contents: text that changes when the file is modified or replaced.
 
     The key consists of the real path, the size, the times of the last write and of the last change, device, inode, and
     `version`. Change `version` when the code that reads the file changes; `onecopy.share` adds the identity of its
@@ -28,7 +28,7 @@ def file_key(path: str | os.PathLike[str], version: str = "") -> str:
 
     If times do not reveal every write, the key contains the SHA-256 of the contents instead, and the call reads the
     file (about 1 s per 1.5 GB). This is the case on tmpfs, while a process has the file open for writing or maps it
-    writable, and for a minute after a change if writers cannot be detected (files on servers, and of other users).
+    writable, and for a minute after a change if writers cannot be detected (files on servers, and other users' files).
 
     Raises
     ------
@@ -50,7 +50,7 @@ def file_key(path: str | os.PathLike[str], version: str = "") -> str:
 
 
 def name_of(function: Callable[..., Any], call: tuple[tuple[Any, ...], dict[str, Any]] | None = None) -> str:
-    """Return a name of a function that changes with its code and with all code of the program that it uses.
+    """Return a name for a function that changes with its code and with all of the program's code that it uses.
 
     The name includes the arguments of `call`, if given. Raise TypeError, like `digest_of`, if the function uses a value
     without a stable identity.
@@ -91,7 +91,7 @@ _MAX_KNOWN = 1000
 def digest_of(value: Any, where: str) -> str:
     """Return 32 hexadecimal digits that identify a value in all processes. `where` describes the value in errors.
 
-    Raise TypeError, which names the value, if it or another value to which it refers has no stable identity.
+    If the value, or another value to which it refers, has no stable identity, raise a TypeError that names it.
     """
     return _form_of(value, where).hash.hexdigest()
 

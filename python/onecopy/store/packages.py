@@ -1,9 +1,9 @@
-"""Identify the code of a module: by the release of Python, an installed distribution, or the contents of files.
+"""Identify a module's code by the Python release, an installed distribution, or the contents of files.
 
 An installed module is identified by the name and version of its distribution, and by the checksums of the installed
 files, which the installer wrote to RECORD: if the same version is built again with other contents, its identity
-changes. This module reads the folders of metadata itself, because `importlib.metadata.packages_distributions` takes
-half a second for 300 installed distributions.
+changes. This module reads the metadata folders itself, because `importlib.metadata.packages_distributions` takes half a
+second for 300 installed distributions.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _MAX_BYTES = 256 << 20
 
 
 class NoIdentity(Error):
-    """A value has no identity. The message consists of its type and the reason."""
+    """A value has no identity. The message states its type and the reason."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
@@ -31,9 +31,9 @@ class NoIdentity(Error):
 
 @functools.lru_cache(maxsize=4096)
 def package_of(module: str, file: str | None) -> str | None:
-    """Return the identity of the installed package of a module, or None for a module of the program.
+    """Return the identity of a module's installed package, or None for one of the program's own modules.
 
-    Editable installations belong to the program, because edits do not change their version.
+    Editable installations count as part of the program, because edits do not change their version.
     """
     top = module.partition(".")[0]
     if top == "onecopy":
@@ -52,7 +52,7 @@ def compiled_code_of(file: str | None) -> str | None:
 
 
 def is_compiled(file: str | None) -> bool:
-    """Return whether the name of a module's file is that of a compiled module."""
+    """Return whether a module's file name is that of a compiled module."""
     return isinstance(file, str) and file.endswith(tuple(EXTENSION_SUFFIXES))
 
 
@@ -150,7 +150,7 @@ def _normal(name: str) -> str:
 
 @functools.lru_cache(maxsize=16)
 def _record_of(metadata: str) -> bytes:
-    """Return the lines of RECORD, each preceded by a newline. Without RECORD, the lines are the names of modules."""
+    """Return the lines of RECORD, each preceded by a newline. Without RECORD, return lines with module names."""
     if record := _read(metadata, "RECORD"):
         return b"\n" + record
     names = _read(metadata, "top_level.txt").split() or [os.path.basename(metadata).partition("-")[0].encode()]  # noqa: PTH119
@@ -159,7 +159,7 @@ def _record_of(metadata: str) -> bytes:
 
 @functools.cache
 def _checksum_of(metadata: str) -> str:
-    """Return a checksum of the checksums of the installed files, which is the same in every environment."""
+    """Return a checksum of the installed files' checksums, which is the same in every environment."""
     from hashlib import blake2b
 
     lines = [line for line in _record_of(metadata).split(b"\n") if b",sha" in line and b".dist-info/" not in line]

@@ -1,14 +1,14 @@
-"""Snapshots: the current contents of a file, once per machine, in memory that no process can change.
+"""Snapshots: the current contents of a file, kept once per machine in memory that no process can change.
 
-A mapping is not a copy: a write to the file changes the mapped data, and a process that reads beyond the end of a
-truncated file gets a signal. Calls that must behave as if they had read the file, such as ``numpy.load`` under
-``onecopy run``, map a snapshot instead. `take` returns one of the following:
+A mapping is not a copy: a write to the file changes the mapped data, and reading beyond the end of a truncated file
+causes SIGBUS. Calls that must behave as if they had read the file, such as ``numpy.load`` under ``onecopy run``, map a
+snapshot instead. `take` returns one of the following:
 
-* The file itself, if nobody can change it: its file system is read-only, it has the flag immutable or verity, or
-  `onecopy hold` has it in sealed memory.
-* A sealed memory file of the server of the run (`onecopy.run.snapshot_server`), which all its processes map.
-* An artefact of the default store, on disk: without such a server, or if the file is larger than half of the available
-  memory. File systems with reflinks share its blocks with the file.
+* The file itself, if nobody can change it, because its file system is read-only, it has the flag immutable or verity,
+  or `onecopy hold` keeps it in sealed memory.
+* A sealed memory file from the run's server (`onecopy.run.snapshot_server`), which all processes in the run map.
+* An artefact in the default store on disk, if there is no such server, or if the file is larger than half of the
+  available memory. On file systems with reflinks, the artefact shares blocks with the file.
 
 **Identity.** Processes get the same snapshot if the file has the same device, inode, size, time of the last write and
 time of the last change. This identifies the contents, because a snapshot is taken only once every later write will
@@ -17,8 +17,8 @@ written back, so that the kernel notices the next write through a mapping. Files
 times of writes in this way are refused (`NoSnapshot`).
 
 **Names.** `copy` makes a snapshot for `onecopy hold NAME=FILE`, and `held` opens the snapshot of a name: the link
-``holds/NAME`` in the default store in memory leads to a descriptor of the process that holds it. The kernel lets only
-processes of that user follow the link, and only while the holding process lives.
+``holds/NAME`` in the default store in memory leads to a descriptor of the process that holds it. Only processes of that
+user can follow the link, and only while the holding process is alive.
 
 **Threads.** All functions may be called from any thread.
 """
@@ -73,15 +73,15 @@ class Snapshot(Closeable):
     place: str
     """The place of the bytes: "file", "memory" or "store"."""
     lead: int = 0
-    """Number of zero bytes before them."""
+    """Number of zero bytes before the contents."""
 
     @property
     def nbytes(self) -> int:
-        """Size in bytes, without the lead."""
+        """Size of the contents in bytes, without the lead."""
         return self.identity.nbytes
 
     def close(self) -> None:
-        """Close the descriptor; further calls do nothing."""
+        """Close the descriptor. Further calls do nothing."""
         if self.descriptor >= 0:
             os.close(self.descriptor)
         self.descriptor = -1
@@ -100,15 +100,15 @@ class _Source(NamedTuple):
 
 
 def take(file: str | int, lead: int = 0) -> Snapshot:
-    """Return a snapshot of a file, given by its path or by an open descriptor, whose position does not change.
+    """Return a snapshot of a file, given its path or an open descriptor, whose position does not change.
 
     If the snapshot is a copy, it begins with `lead` zero bytes, to align data that is not aligned in the file.
 
     The times of a file on a network or user-space file system come from its server: the file must not have changed
     within the last minute, and both clocks must agree to within a minute.
 
-    Raise NoSnapshot if the contents cannot be identified (tmpfs, or a server whose clock differs), the file changed
-    meanwhile, or neither memory nor disk has space for a snapshot. Raise OSError if the file cannot be opened.
+    Raise NoSnapshot if the contents cannot be identified (tmpfs, or a server whose clock differs), the file changed in
+    the meantime, or neither memory nor disk has space for it. Raise OSError if the file cannot be opened.
     """
     name = file if isinstance(file, str) else f"/proc/self/fd/{file}"
     # A descriptor of its own: its position is not shared with the caller's.
@@ -145,7 +145,7 @@ def copy(path: str, name: str) -> tuple[_core.Mapping, FileIdentity]:
 def held(name: str) -> tuple[str, _core.FileHandle]:
     """Return the path of the memory that `onecopy hold NAME=FILE` holds under a name, and the open memory.
 
-    The path leads to the newest generation while that process lives; the open memory never changes.
+    The path leads to the newest generation while that process is alive; the open memory never changes.
 
     Raise FileNotFoundError if no process of this user holds the name, BlockingIOError if the process has not read the
     file yet, and PermissionError if the process has capabilities that this process lacks.
@@ -196,7 +196,7 @@ _PLACES = {
 
 
 def handle_of(path: str) -> tuple[_core.FileHandle | None, str]:
-    """Return an open snapshot of a file and its place, or None and the reason why there is none."""
+    """Return an open snapshot of a file and a description of its place, or None and the reason why there is none."""
     try:
         taken = take(path)
     except NoSnapshot as error:
@@ -208,7 +208,7 @@ def handle_of(path: str) -> tuple[_core.FileHandle | None, str]:
 
 
 def _take_from_server(source: _Source, identity: FileIdentity) -> Snapshot | None:
-    """Return the snapshot of the server of the run, or make it; None without a server, or with too little memory.
+    """Get a snapshot from the run's server, or make it. Return None without a server, or with too little memory.
 
     Outside of a run, any server of this user that answers will do.
     """

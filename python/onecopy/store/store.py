@@ -7,17 +7,17 @@
     data = oc.open(index)                                       # or any other reader of the file
 
 The store calls the build function, here `build_index`, with a path. The function writes a file there, which must appear
-complete or not at all (as with `oc.save`, or `os.replace` of a temporary file). If several processes or threads of the
+complete or not at all (as with `oc.save`, or `os.replace` on a temporary file). If several processes or threads on the
 machine request the same key, one of them builds the file; the others wait, and the logger "onecopy" names the process
 that builds. If that process is killed, a waiting process builds the file instead. If the build function raises an
 exception, each waiting process tries its own build. Later runs find the file in less than a millisecond.
 
 There is no daemon. The builder of a key holds a file lock, which the kernel releases when the process ends, so a killed
-process does not block others. `Store.ls` lists the files that killed builders left behind, and `Store.prune` removes
-them. It never removes files that are being built, and processes that have mapped a removed file can still use it.
+process does not block others. `Store.ls` lists files that killed builders left behind, and `Store.prune` removes them.
+Files that are being built are never removed, and processes that have mapped a removed file can still use it.
 
-**When not to use it.** Between machines: the folder must be on a disk of this machine or in memory, because locks of
-network file systems are not reliable. Between users: the folder belongs to one user, unless each user lists the others
+**When not to use it.** Between machines: the folder must be on a disk of this machine or in memory, because locks on
+network file systems are not reliable. Between users: the folder belongs to one user, unless each user lists other users
 whose artefacts may be used (`trust`).
 
 **Threads and forks.** All methods are thread-safe. A Store can be pickled and used in forked children; a child that was
@@ -81,7 +81,7 @@ class Artefact:
     source: str | None
     """Path of the file or folder from which the artefact was built, or None if it was not given."""
     source_present: bool | None
-    """Whether the source exists and is unchanged (inode, size, time of the last write), or None without a source."""
+    """Whether the source exists and is unchanged (in inode, size, time of the last write), or None without a source."""
     place: Place
     """Kind of file system of the store: "disk" or "memory"."""
     state: State = "ready"
@@ -102,7 +102,7 @@ class Artefact:
         return str(self.path)
 
     def read_bytes(self) -> bytes_type:
-        """Return the contents of the file that was found or built, as a private copy."""
+        """Return the contents of the file that was found or built, as a copy."""
         if self.handle is None:
             return self.path.read_bytes()
         pieces: list[bytes_type] = []
@@ -120,12 +120,12 @@ class Artefact:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """The state of a build by another process, as passed to `on_wait`."""
+    """The state of another process's build, as passed to `on_wait`."""
 
     key: str
     """Key of the artefact that is being built."""
     pid: int
-    """Process id of the builder, or 0 if it is still unknown."""
+    """Process id of the builder, or 0 if it is not known yet."""
     since: float
     """Time at which the build began, in seconds since 1970."""
     bytes: int
@@ -141,7 +141,7 @@ class PruneReport:
     removed: list[Artefact]
     """Removed artefacts, each with a ``reason``."""
     kept: list[Artefact]
-    """Artefacts that matched but were kept because they are being built or were just used, each with a ``reason``."""
+    """Artefacts that matched but were kept, because they are being built or were just used, each with a ``reason``."""
     bytes: int
     """Total size of the removed files; the space of a mapped file is freed when it is unmapped."""
 
@@ -209,7 +209,7 @@ def _obstacle(place: Place, nbytes: int) -> str:
 
 
 def free_on(folder: Path) -> int | None:
-    """Return the free bytes on the file system of a folder, which need not exist, or None without ``/dev/shm``."""
+    """Return the free bytes on a folder's file system (the folder need not exist), or None without ``/dev/shm``."""
     for at in (folder, *folder.parents):
         if at == Path("/dev"):
             return None
@@ -263,18 +263,18 @@ class Store:
     Parameters
     ----------
     folder
-        A folder that belongs to this user alone. It is created with mode 0700, and refused if it is a symbolic link,
-        belongs to another user or is accessible to others. None with ``place="disk"``: ``$ONECOPY_CACHE``, or
+        A folder that belongs to this user alone. It is created with mode 0700. It must not be a symbolic link, belong
+        to another user or be accessible to others. None with ``place="disk"``: ``$ONECOPY_CACHE``, or
         ``$XDG_CACHE_HOME/onecopy``, or ``~/.cache/onecopy`` if it can be written, or ``/var/tmp/onecopy-<uid>`` if the
         home folder does not exist or is on a network file system. None with ``place="memory"``:
         ``/dev/shm/onecopy-<uid>``. If another user has taken one of the last two names, the next free one of
-        ``onecopy-<uid>-1``, ... is used, and `reason` and the logger report it. With `trust`: a folder that several
-        users share.
+        ``onecopy-<uid>-1``, ... is used; `reason` and the logger report this. With `trust`: a folder that several users
+        share.
     place
         Which of the two default folders is used if `folder` is None: "disk" or "memory".
     where
-        The process that calls build functions. "here": this process. "fork": a forked child, so that all memory of the
-        build is freed afterwards, and a crash ends only the child. Use "fork" only if this process has no other
+        The process that calls build functions. "here": this process. "fork": a forked child, so that all of the build's
+        memory is freed afterwards, and a crash ends only the child. Use "fork" only if this process has no other
         threads, not even of libraries (OpenBLAS, torch): if a thread holds a lock at the fork, the child never releases
         it.
     durable
@@ -283,9 +283,9 @@ class Store:
         restarts. It becomes permanent when it is used at least half a minute after the build, because it is written by
         then. On network file systems and without a boot identity, artefacts are always flushed.
     max_bytes
-        Maximum size of the store: a number of bytes, text such as "50 GiB", "10%" of the file system, or "unlimited". A
-        build that exceeds it removes the least recently used artefacts, except those that a process has open or mapped
-        through onecopy. None: ``$ONECOPY_MAX_BYTES``, or "25%".
+        Maximum size of the store: a number of bytes, text such as "50 GiB", "10%" of the file system, or "unlimited".
+        After a build that exceeds it, the least recently used artefacts are removed, except those that a process has
+        open or mapped through onecopy. None: ``$ONECOPY_MAX_BYTES``, or "25%".
     trust
         None: no other user has access to the folder. Otherwise, the names or ids of users whose artefacts are used as
         if this user had built them, although these users can change the files, and their pickles run code as this user.
@@ -370,7 +370,7 @@ class Store:
 
     @classmethod
     def of(cls, store: Store | str | os.PathLike[str] | None) -> Store:
-        """Return `store` if it is a Store, or else a Store of that folder (None: the default folder)."""
+        """Return `store` if it is a Store, or else a Store for that folder (None: the default folder)."""
         return store if isinstance(store, Store) else cls(store)
 
     def with_options(self, **options: Any) -> Store:
@@ -400,12 +400,12 @@ class Store:
     def get_or_build(
         self, key: str, build: Callable[[Path], object], *, source: str | os.PathLike[str] | None = None
     ) -> Artefact:
-        """Return the artefact of a key. Build it unless a process of this machine has built it or is building it.
+        """Return a key's artefact. Build it unless a process on this machine has built it or is building it.
 
         Parameters
         ----------
         key
-            Any text that identifies everything on which the contents depend, such as the `file_key` of the source and a
+            Any text that identifies everything on which the contents depend, such as the source's `file_key` and a
             version of the build function.
         build
             Called with the path at which it must create the file, complete or not at all. It may run in a child process
@@ -471,7 +471,7 @@ class Store:
             _log().info("onecopy: removed %s from %s, which is limited to %s", size(freed), self.folder, size(limit))
 
     def find(self, key: str) -> Artefact | None:
-        """Return the artefact of a key and record its use, or None if it does not exist or was modified."""
+        """Return a key's artefact and record its use, or return None if it does not exist or was modified."""
         found = self._core.find(key)
         for user in self.trust or ():
             if found is None:
@@ -480,7 +480,7 @@ class Store:
         return None if found is None else self._artefact(found)
 
     def path(self, key: str) -> Path:
-        """Return the path of the artefact of a key; the file need not exist."""
+        """Return the path of a key's artefact. The file need not exist."""
         return Path(self._core.path(key))
 
     def ls(self) -> list[Artefact]:
@@ -497,7 +497,7 @@ class Store:
         everything: bool = False,
         dry_run: bool = False,
     ) -> PruneReport:
-        """Remove artefacts that match any condition, and the files that killed builders left behind.
+        """Remove artefacts that match any of the conditions, and files that killed builders left behind.
 
         Files that are being built are never removed. Processes that have mapped a removed file can still use it.
 
@@ -564,14 +564,14 @@ class Store:
 
 
 def reopened(folder: str, trust: Iterable[int] | None, is_default: bool, options: dict[str, Any]) -> Store:
-    """Return a store that another process pickled."""
+    """Recreate a store that another process pickled."""
     store = Store(folder if trust is None else Path(folder).parent, trust=trust, **options)
     store.is_default = is_default
     return store
 
 
 def _own_folder_in(shared: str, trust: tuple[int, ...]) -> str:
-    """Return the path of this user's folder in a shared one, in which no other user may replace folders."""
+    """Return the path of this user's folder in a shared folder, in which no other user may replace folders."""
     found = os.lstat(shared)
     if not stat.S_ISDIR(found.st_mode):
         raise NotADirectoryError(errno.ENOTDIR, "not a folder (symbolic links are not followed)", shared)
@@ -585,7 +585,7 @@ def _own_folder_in(shared: str, trust: tuple[int, ...]) -> str:
 
 
 def _user_ids(users: Iterable[str | int]) -> tuple[int, ...]:
-    """Return the ids of users in order, without the id of this user. Raise ValueError for an unknown name."""
+    """Return the ids of users in order, without this user's own id. Raise ValueError if a name is unknown."""
     import pwd
 
     if isinstance(users, str):
@@ -636,7 +636,7 @@ def parse_limit(name: str, given: int | str) -> tuple[float | None, int | None]:
 
 
 def _limited_seconds(name: str, seconds: float | str | None) -> float | None:
-    """Return seconds, limited so that nanoseconds fit into 64 bits. Raise ValueError for NaN and negative numbers."""
+    """Limit seconds so that nanoseconds fit into 64 bits. Raise ValueError for NaN and negative numbers."""
     if seconds is None or seconds == "":
         return None
     try:
@@ -649,5 +649,5 @@ def _limited_seconds(name: str, seconds: float | str | None) -> float | None:
 
 
 def report_progress(done: int) -> None:
-    """Report the bytes done so far to processes that wait for the build. Outside of a build function, do nothing."""
+    """Report the bytes done so far to processes that wait for the build. Has no effect outside of a build function."""
     _core.report_progress(done)

@@ -1,7 +1,7 @@
 """Views: folders of symbolic links to artefacts, under the names of the files that were fetched.
 
-A fetched file is an artefact with a digest as its name. Programs that open a model by its folder, or a file by its
-suffix, get a path in a view.
+A fetched file is an artefact whose name is a digest. Programs that open a model by its folder, or a file by its suffix,
+use a path in a view.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FOLDER = "views"
-"""Name of the folder of all views, which is in the folder of a store; `Store.ls` does not list it."""
+"""Name of the folder that contains all views, in a store's folder; `Store.ls` does not list it."""
 HOLDS = "holds"
-"""Name of the folder with the links and locks of `onecopy hold`, in the default store in memory."""
+"""Name of the folder that contains the links and locks of `onecopy hold`, in the default store in memory."""
 
 
 def view(store: Path, digest: str) -> Path:
@@ -51,7 +51,7 @@ def link(view: Path, name: str, artefact: Path) -> Path:
 
 
 def sweep(store: Path) -> None:
-    """Remove links whose artefact or holder no longer exists, and empty views, as far as possible."""
+    """As far as possible, remove links whose artefact or holder no longer exists, and empty views."""
     sweep_holds(store)
     views = store / FOLDER
     if not views.is_dir():
@@ -68,7 +68,7 @@ def sweep(store: Path) -> None:
 
 
 def sweep_holds(store: Path) -> None:
-    """Remove the files and links of killed holders: those whose lock no process holds."""
+    """Remove the files and links of killed holders, that is, those whose lock no process holds."""
     for lock in (store / HOLDS).glob(".[!-]*"):
         with contextlib.suppress(OSError):
             descriptor = os.open(lock, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -83,7 +83,7 @@ def sweep_holds(store: Path) -> None:
 
 @contextlib.contextmanager
 def _locked(views: Path, how: int) -> Iterator[None]:
-    """Hold the lock of the folder of all views, so that no links are created while others are removed."""
+    """Hold the lock on the folder that contains all views, so that no links are created while others are removed."""
     views.mkdir(mode=0o700, parents=True, exist_ok=True)
     fd = os.open(views, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

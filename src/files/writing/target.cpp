@@ -74,7 +74,7 @@ void Target::check() const {
   const auto there = os::facts_of_entry(at(name_));
   if (there && there.value.kind == os::FileKind::folder) fail(saving, EISDIR);
   if (there && there.value.kind == os::FileKind::other)
-    fail(saving, EEXIST, "the target is a FIFO, socket or device, and is not replaced");
+    fail(saving, EEXIST, "the target is a FIFO, socket or device, which cannot be replaced");
   if (!there && there.error != ENOENT) fail(saving, there.error);
 }
 

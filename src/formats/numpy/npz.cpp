@@ -24,7 +24,7 @@ std::string_view without_suffix(std::string_view name) noexcept { return name.su
     reject(FormatError::unsupported,
            "npz: its members are compressed, and cannot be mapped: write them with numpy.savez instead of "
            "savez_compressed, or with onecopy.save(path, dict(numpy.load(file)))");
-  reject(FormatError::unsupported, reason.empty() ? "npz: the archive has no arrays" : "npz: " + reason);
+  reject(FormatError::unsupported, reason.empty() ? "npz: the archive contains no arrays" : "npz: " + reason);
 }
 
 }  // namespace

@@ -170,8 +170,8 @@ class TensorReader {
 
   void place_outside(std::optional<std::uint64_t> size) {
     if (!is_confined(tensor_.location))
-      reject(FormatError::out_of_bounds, "ONNX: " + describe(tensor_.name) + " lies in " + describe(tensor_.location) +
-                                             ", which is not a path inside the folder of the model");
+      reject(FormatError::out_of_bounds, "ONNX: " + describe(tensor_.name) + " is in " + describe(tensor_.location) +
+                                             ", which is not a path inside the model's folder");
     if (size && length_ && *length_ != *size)
       reject(FormatError::inconsistent, "ONNX: ", describe(tensor_.name), " has ", *length_,
              " bytes outside, but its type and shape need ", *size);

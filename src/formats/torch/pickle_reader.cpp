@@ -103,7 +103,7 @@ class Reader {
   std::size_t floor() const noexcept { return marks_.empty() ? 0 : marks_.back(); }
 
   Id top() const {
-    if (stack_.size() == floor()) fail("a value is missing on the stack");
+    if (stack_.size() == floor()) fail("a value is missing from the stack");
     return stack_.back();
   }
 
@@ -115,7 +115,7 @@ class Reader {
 
   // Takes the last mark and the values above it, which stay valid until the next push.
   std::span<const Id> pop_mark() {
-    if (marks_.empty()) fail("a mark is missing on the stack");
+    if (marks_.empty()) fail("a mark is missing from the stack");
     const std::size_t first = marks_.back();
     marks_.pop_back();
     above_mark_.assign(stack_.begin() + static_cast<std::ptrdiff_t>(first), stack_.end());
@@ -201,7 +201,7 @@ class Reader {
   }
 
   void tuple_of(std::size_t count) {
-    if (stack_.size() - floor() < count) fail("a value is missing on the stack");
+    if (stack_.size() - floor() < count) fail("a value is missing from the stack");
     const auto items = std::span(stack_).last(count);
     const Id tuple = values_.add_tuple(items);
     stack_.resize(stack_.size() - count);

@@ -132,7 +132,7 @@ class Archive {
     const auto is_outside = [&folder](const zip::Member& member) { return !member.name.starts_with(folder); };
     if (const auto outside = std::ranges::find_if(members_, is_outside); outside != members_.end())
       reject(FormatError::malformed,
-             "torch: " + json::describe(outside->name) + " does not lie in a folder with the other members");
+             "torch: " + json::describe(outside->name) + " is not in the same folder as the other members");
     for (zip::Member& member : members_) member.name.erase(0, folder.size());
     std::ranges::sort(members_, {}, &zip::Member::name);
   }
@@ -293,7 +293,7 @@ class TensorReader {
     const std::uint64_t elements = count(facts[4], "storage's size", name);
     const std::uint64_t size = found.data.length;
     if (size % element->size != 0 || size / element->size != elements)
-      reject(FormatError::inconsistent, "torch: ", describe(name), " lies in ", describe("data/" + std::string(key)),
+      reject(FormatError::inconsistent, "torch: ", describe(name), " is in ", describe("data/" + std::string(key)),
              ", which has ", size, " bytes, but should have ", elements, " elements of ", element->size);
     return Storage{element, found.data};
   }
@@ -306,10 +306,10 @@ class TensorReader {
     const zip::Member* member = archive_.find(path);
     if (member == nullptr)
       reject(FormatError::out_of_bounds,
-             "torch: " + describe(name) + " lies in " + describe(path) + ", which is not in the archive");
+             "torch: " + describe(name) + " is in " + describe(path) + ", which is not in the archive");
     if (member->method != zip::Method::stored)
       reject(FormatError::unsupported,
-             "torch: " + describe(name) + " lies in " + describe(path) +
+             "torch: " + describe(name) + " is in " + describe(path) +
                  ", which is compressed and cannot be mapped in place: torch.save writes it uncompressed");
     return *member;
   }

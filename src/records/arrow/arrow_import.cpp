@@ -141,9 +141,9 @@ class Reader {
 
   void expect_children() const {
     const bool one = shape_ == Shape::list || shape_ == Shape::map;
-    if (one && children_.size() != 1) refuse(path_, "has a list without a type of elements");
+    if (one && children_.size() != 1) refuse(path_, "has a list without an element type");
     if (shape_ == Shape::map && children_[0].children_.size() != 2)
-      refuse(path_, "has a map without types of keys and values");
+      refuse(path_, "has a map without key and value types");
     if (shape_ == Shape::map && !children_[0].children_[0].is_key())
       refuse(path_, "has a map whose keys are lists, structs or maps, which cannot be keys of a dict: cast it first");
     for (const int child : child_of_tag_)
@@ -267,7 +267,7 @@ class Reader {
     const auto twice = std::ranges::adjacent_find(hashes);
     for (std::int64_t i = entries.begin; twice != hashes.end() && i < entries.end; ++i)
       if (const Key key = keys.key(array, i); key.hash(seed) == *twice)
-        refuse(path_, "has a map that contains the key " + key.shown() + " twice, which a dict cannot");
+        refuse(path_, "has a map that contains the key " + key.shown() + " twice, which a dict does not allow");
   }
 
   // Value i as the key of a dict, which refers to the memory of the array.

@@ -91,5 +91,5 @@ def test_a_handle_whose_number_means_another_file_elsewhere_is_an_error_there(sh
             os.dup2(other.fileno(), shared)
             pickle.loads(handle)
 
-    with pytest.raises(oc.errors.FileChanged, match="another file"):
+    with pytest.raises(oc.errors.FileChanged, match="a different file"):
         in_child(attach)

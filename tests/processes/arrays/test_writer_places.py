@@ -97,11 +97,11 @@ PLACES = {
     "a link to a folder": (lambda path: make_link(path, "."), errno.EISDIR, "Is a directory"),
     "a link into nowhere": (lambda path: make_link(path, "no/where"), errno.ENOENT, "No such file or directory"),
     "a loop of links": (lambda path: make_link(path, "model"), errno.ELOOP, os.strerror(errno.ELOOP)),
-    "a FIFO": (make_fifo, errno.EEXIST, "the target is a FIFO, socket or device, and is not replaced"),
+    "a FIFO": (make_fifo, errno.EEXIST, "the target is a FIFO, socket or device, which cannot be replaced"),
     "a device": (
         lambda path: make_link(path, "/dev/null"),
         errno.EEXIST,
-        "the target is a FIFO, socket or device, and is not replaced",
+        "the target is a FIFO, socket or device, which cannot be replaced",
     ),
 }
 

@@ -150,8 +150,6 @@ def test_bytes_that_did_not_reach_the_disk_are_reported_from_then_on(reserving):
     refuse("sync_file_range", error=errno.EIO)
     assert ours.release(0).reason.startswith("it stays in memory, because it could not be written to the disk")
     for call in (lambda: ours.write(None, 1), ours.flush, ours.seal):
-        with pytest.raises(
-            OSError, match="an earlier write of the kernel to the disk failed, and bytes were lost"
-        ) as raised:
+        with pytest.raises(OSError, match="an earlier writeback by the kernel failed, and bytes were lost") as raised:
             call()
         assert raised.value.errno == errno.EIO

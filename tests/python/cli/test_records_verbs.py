@@ -59,7 +59,7 @@ def test_import_of_an_unknown_name_asks_for_the_format(onecopy_command, tmp_path
     done = onecopy_command("import", tmp_path / "rows.bin", tmp_path / "rows.oc")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == (
-        "onecopy: unknown suffix '.bin': give the format with --format (see 'onecopy import --help')\n"
+        "onecopy: unknown suffix '.bin': specify the format with --format (see 'onecopy import --help')\n"
     )
 
 

@@ -240,7 +240,7 @@ def test_kills_and_pressure_are_reported(tmp_path):
     found = container(7, root=pod(tmp_path, group))
     assert (found.kills, found.pressure_of) == (2, "group")
     assert found.pressure.some == cgroup.Stall(0.0125, 0.1, 0.005, 3.0)
-    assert "killed 2 processes of this group" in str(found)
+    assert "killed 2 processes in this group" in str(found)
     assert re.search(r"tasks of this group .* 10\.0 % .* all of them .* 2\.50 %", str(found))
 
 

@@ -229,7 +229,7 @@ def test_a_registry_that_changes_the_row_breaks_nothing():
         return "set", []
 
     builder = new()
-    with pytest.raises(NotShareable, match="a dict that was changed while it was read"):
+    with pytest.raises(NotShareable, match="a dict that was changed while it was being read"):
         builder.append(row, grows)
     looped: list[Any] = [[], {1}]
 
@@ -237,7 +237,7 @@ def test_a_registry_that_changes_the_row_breaks_nothing():
         looped[0].append(looped)
         return "set", []
 
-    with pytest.raises(RuntimeError, match="a row was changed while it was read"):
+    with pytest.raises(RuntimeError, match="a row was changed while it was being read"):
         builder.append(looped, loops)
     with pytest.raises(ValueError, match="create a new builder"):
         builder.append(1, registry)

@@ -1,6 +1,6 @@
-"""`onecopy bench SCENARIO` measures in fresh processes and shows the results; `report` shows a record again.
+"""`onecopy bench SCENARIO` runs a benchmark in fresh processes and shows the results; `report` shows saved records.
 
-Every command has the common options beside those of its scenario, a progress bar, and a record that can be resumed.
+In addition to its scenario's options, every command has common options, a progress bar, and a resumable record.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class _Common(Settings):
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """The folder of a run, its output files, and whether an interrupted run is resumed."""
+    """A run's folder and output files, and whether to resume an interrupted run."""
 
     folder: str | None = option(None, "Folder for the files.  [default: here]", kind="folder")
     outputs: tuple[Path, ...] = option(
@@ -78,7 +78,7 @@ class Output:
     resume: bool = option(False, "Continue the run in OUT. Without it, a new run begins.")
 
     def check(self, without_picture: str = "") -> None:
-        """Raise a usage error if a file could not be written at the end of a long run."""
+        """Raise a usage error now if an output file could not be written at the end of the run."""
         for path in self.outputs:
             if path.suffix not in SUFFIXES:
                 raise click.BadParameter(f"{path.name!r} must end in .md, .svg or .png", param_hint="-o")
@@ -88,10 +88,10 @@ class Output:
             if not path.absolute().parent.is_dir():
                 raise click.UsageError(f"the folder of '{path}' does not exist")
         if self.resume and self.json_path in (None, "-"):
-            raise click.UsageError("--resume needs --json OUT, the file with the samples")
+            raise click.UsageError("--resume requires --json OUT, the file with the samples")
 
     def write(self, page: Callable[[str | None], str], draw: Callable[[Path], None]) -> None:
-        """Write the files; a page shows the first picture that is written with it."""
+        """Write the output files. A page shows the first picture that is written with it."""
         drawn = [path.name for path in self.outputs if path.suffix != ".md"]
         for path in self.outputs:
             if path.suffix == ".md":
@@ -100,7 +100,7 @@ class Output:
                 draw(path)
 
     def log(self) -> Log:
-        """Return the log to which samples are written as they are taken."""
+        """Return the log to which each sample is written as soon as it is taken."""
         return Log(None if self.json_path == "-" else self.json_path, resume=self.resume)
 
 
@@ -108,7 +108,7 @@ class Output:
 
 
 def _type_of(default: Any, facts: dict[str, Any]) -> Any:
-    """Return the click type of an option: the one that its facts name, or that of its default."""
+    """Return an option's click type: the one specified for the option, or else the type of its default."""
     if facts.get("choices"):
         return click.Choice(facts["choices"])
     if facts.get("kind"):
@@ -126,7 +126,7 @@ def _without_repetitions(_: click.Context, __: click.Parameter, given: tuple[Any
 
 
 def _option_of(field: dataclasses.Field[Any], default: Any) -> Callable[[Any], Any]:
-    """Return the click option or argument of a field that `scenario.option` or `argument` has made."""
+    """Return the click option or argument for a field created by `scenario.option` or `scenario.argument`."""
     facts = dict(field.metadata)
     kind = _type_of(default, facts)
     if "argument" in facts:
@@ -143,13 +143,13 @@ def _option_of(field: dataclasses.Field[Any], default: Any) -> Callable[[Any], A
 
 
 def options_of(*classes: Any, defaults: Any = None) -> dict[str, Callable[[Any], Any]]:
-    """Return the options of dataclasses by the names of their fields; `defaults` may have other defaults."""
+    """Return the options of dataclasses, keyed by field name. `defaults` can override their defaults."""
     fields = [each for one in classes for each in dataclasses.fields(one) if each.metadata]
     return {each.name: _option_of(each, getattr(defaults, each.name, each.default)) for each in fields}
 
 
 def command_of(scenario: Scenario) -> click.Command:
-    """Return the command of a scenario."""
+    """Return the click command for a scenario."""
 
     def call(**given: Any) -> int:
         names = {each.name for each in dataclasses.fields(Output)} & given.keys()
@@ -173,7 +173,7 @@ def command_of(scenario: Scenario) -> click.Command:
 
 
 def _measured(scenario: Scenario, output: Output, options: Any) -> Record:
-    """Run in a temporary folder with a progress bar and a log; then write, show and return the record."""
+    """Run a scenario in a temporary folder with a progress bar and a log; then write, show and return the record."""
     files: Any = contextlib.nullcontext(Path.cwd()) if "folder" in scenario.without else place(output)
     try:
         with interruptible(output.json_path), files as folder, progress_bar("preparing") as watch:
@@ -207,7 +207,7 @@ def show(heading: str, tables: Iterable[Table], sentences: Iterable[str]) -> Non
 
 
 def show_table(console: Any, table: Table) -> None:
-    """Print a table. If it is too wide, the lines of a cell are printed below each other."""
+    """Print a table. If it is too wide, print each line of a cell on its own line."""
     if table.title:
         screen.show_line(console, table.title, "bold")
     for between in (" ", "\n"):
@@ -228,7 +228,7 @@ def place(output: Output) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def interruptible(json_path: str | None) -> Iterator[None]:
-    """Let SIGTERM end a run like Ctrl-C, so that no disk is left behind, and report how to resume the run."""
+    """Make SIGTERM end a run like Ctrl-C, so that no disk is left behind, and report how to resume the run."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -257,7 +257,7 @@ def progress_bar(first: str) -> Iterator[Watch]:
 
 @click.group("bench", cls=Group)
 def command() -> None:
-    """Measure in fresh processes, with a declared state of the page cache."""
+    """Run benchmarks in fresh processes, with a defined page cache state."""
 
 
 OPTIONS = options_of(Scale, Output)
@@ -267,7 +267,7 @@ OPTIONS = options_of(Scale, Output)
 @click.argument("records", nargs=-1, required=True, type=click.Path(), metavar="RECORD...")
 @OPTIONS["outputs"]
 def report(records: tuple[str, ...], outputs: tuple[Path, ...]) -> None:
-    """Write RECORD as a page of tables and as a picture, or several records as one page.
+    """Write RECORD as a page of tables or as a picture, or several records as one page.
 
     Without -o, the page goes to stdout. A page shows the picture that is written with it. A picture shows one record.
     """
@@ -299,7 +299,7 @@ def _read(path: str) -> list[Record]:
         raise click.ClickException(str(error)) from error
     for record in found:
         if record.scenario not in {*SCENARIOS, reading.NAME}:
-            raise click.ClickException(f"{path} is a record of {record.scenario!r}, which this version does not know")
+            raise click.ClickException(f"{path}: this version does not support records of {record.scenario!r}")
     return found
 
 
@@ -323,13 +323,13 @@ def stories(
     *, names: tuple[str, ...], outputs: tuple[Path, ...], folder: str | None, json_path: str | None, resume: bool,
     **chosen: Any,
 ) -> None:  # fmt: skip
-    """Measure published figures again: mapped models, a checkpoint in 8 workers, prefetch, images, datasets, nodes.
+    """Reproduce published measurements: mapped models, a checkpoint in 8 workers, prefetch, images, datasets, nodes.
 
-    Each story is a scenario of `onecopy bench` with options that fit its share of 20 minutes. It shows the published
-    figure with its source, the same measured here, and onecopy, all in one run. All data is synthetic, at most 6 GB at
-    a time. If a package is missing, its row or story says so. `pip install 'onecopy-bench[rivals]'` installs everything
-    except nginx and the C++ programs of the index and of the slow file system, which a checkout builds. `make stories`
-    sets everything up.
+    Each story is a scenario of `onecopy bench`, with options that keep it within its share of 20 minutes. It shows the
+    published figure and its source, the same measurement on this machine, and onecopy's result, all from one run. All
+    data is synthetic, at most 6 GB at a time. If a package is missing, its row or story says so. `pip install
+    'onecopy-bench[rivals]'` installs everything except nginx and the C++ programs of the index and of the slow file
+    system, which must be built in a checkout. `make stories` sets everything up.
     """
     output = Output(folder, outputs, json_path, resume)
     output.check()

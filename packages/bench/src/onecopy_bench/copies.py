@@ -1,8 +1,8 @@
-"""The steps of a worker that starts one copy of a program, waits until it is ready, and ends it.
+"""The steps of a worker that starts one copy of a program, waits until it is ready, and then stops it.
 
-The copy leads its own session, its stdin is empty, and its output goes to a nameless file. Processes whose parents have
-ended become children of the worker, so that daemons belong to their copy too. When the parent of the worker dies, the
-worker ends its copy and itself.
+The copy leads its own session, its stdin is empty, and its output goes to an unnamed file. Orphaned processes become
+children of the worker, so that daemons also count as part of their copy. If the worker's parent dies, the worker stops
+its copy and exits.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from onecopy_bench.system import family_of
 from onecopy_bench.worker import SampleError, Steps, die_with, end_of, last_lines, state_of
 
 NUMBER, VARIABLE = "{i}", "BENCH_PROCESS"
-"""Exactly these three characters in an argument become the number of the copy; other braces stay. The variable holds
-the number for the worker."""
+"""These three characters in an argument are replaced with the number of the copy; other braces are left unchanged.
+The environment variable contains the number for the worker."""
 POLL_S, GRACE_S = 0.002, 5.0
 LINES = 5
 PR_SET_CHILD_SUBREAPER = 36
 
 
 def numbered(command: Sequence[str], number: int) -> list[str]:
-    """Return a command with the number of its copy in the place of each `NUMBER`."""
+    """Return a command in which each `NUMBER` is replaced with the number of its copy."""
     return [word.replace(NUMBER, str(number)) for word in command]
 
 
 def members_of(worker: int) -> list[int]:
-    """Return the living processes of the copy that belongs to a worker."""
+    """Return the live processes of a worker's copy."""
     command = _command_of(worker)  # before exec it is the command of the parent; a zombie has no command
     return [pid for pid in family_of([worker]) if _command_of(pid) not in (b"", command)]
 
@@ -48,7 +48,7 @@ def _command_of(pid: int) -> bytes:
 
 
 def end_copy() -> int:
-    """End all descendants of this process: SIGTERM, `GRACE_S` seconds, SIGKILL. Return how many needed SIGKILL."""
+    """Send all descendants of this process SIGTERM, and SIGKILL after `GRACE_S` s. Return how many got SIGKILL."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         reached: set[int] = set()
         deadline = time.monotonic() + GRACE_S
@@ -62,9 +62,9 @@ def end_copy() -> int:
 
 
 def steps(command: Sequence[str], ready: str | None, hold_s: float, limit_s: float) -> Steps:
-    """Start the copy, wait until it has printed a text or (None) ended with status 0, hold it, and end it.
+    """Start the copy, wait until it has printed a text (None: exited with status 0), hold it, and stop it.
 
-    Raises SampleError if the copy ends too early, or when the time is up.
+    Raise SampleError if the copy ends too early or is not ready in time.
     """
     name = f"copy {os.environ[VARIABLE]}"
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -113,6 +113,6 @@ def _is_ready(process: subprocess.Popen[bytes], output: IO[bytes], ready: str | 
 
 
 def _said(output: IO[bytes]) -> str:
-    """Return the last lines of the output, as the end of a reason."""
+    """Return the last lines of the output, to be appended to a reason."""
     lines = " | ".join(last_lines(output, LINES))
     return f"; last lines: {lines}" if lines else ""

@@ -1,12 +1,12 @@
-"""`onecopy bench images`: decode several images, hold them all and stitch them, on the heap and in mapped files.
+"""`onecopy bench images`: decode several images, keep them all and stitch them, on the heap and in mapped files.
 
-A method decodes one file, makes a canvas, pastes the images, and flushes what it wrote to the disk. Its results are
-held until the sample has been measured. Decoders use their default number of threads.
+A method decodes one file, creates a canvas, pastes the images, and flushes the data that it wrote to the disk. It keeps
+its results until the sample has been measured. Decoders use their default number of threads.
 
-Every sample is a fresh process. Its memory is sampled up to 50 times a second by the cheapest reads, together with the
-dirty and the used memory of the whole machine, so that the page cache counts. Then the canvas is compared and released,
-and the sample takes the seconds until the process is small again. In the case with a limit, the kernel refuses private
-memory beyond it (RLIMIT_DATA).
+Every sample is a fresh process. Its memory is sampled up to 50 times per second with inexpensive reads, together with
+the dirty and used memory of the whole machine, so that the page cache is included. Then the canvas is compared and
+released, and the time until the process is small again is measured. In the case with a limit, the kernel refuses
+private memory beyond the limit (RLIMIT_DATA).
 """
 
 from __future__ import annotations
@@ -44,19 +44,19 @@ from onecopy_bench.worker import Steps, prepare, used_since
 NAME, NEEDS = "images", ("tifffile", "imagecodecs")
 INPUTS = {"compressed": "compressed files", "plain": "files that are not compressed"}
 BACK, BACK_S = 0.1, 20.0
-"""A process is small again when it holds this share of its peak; the sample waits this many seconds for it."""
+"""A process is small again when it holds at most this share of its peak; the sample waits at most this many seconds."""
 Shape = tuple[int, ...]
 MADE_UP: Shape = (4864, 3968, 3)
-"""The shape of synthetic images: that of the real slide in the published figures."""
+"""The shape of synthetic images, which is that of the real slide in the published figures."""
 ROWS = 256
-"""Number of rows of a canvas that are read at once."""
+"""Number of rows of a canvas that are read at a time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The input of a sample: 8-bit images of one shape (rows, columns, samples), and how they are stitched.
+    """A sample's input: 8-bit images that have the same shape (rows, columns, samples), and how they are stitched.
 
-    Methods write into the folder. `cap` limits the bytes of a canvas in memory, for methods that have such a limit.
+    Methods write to the folder. `cap` limits the bytes of a canvas in memory, for methods that support a limit.
     """
 
     paths: tuple[str, ...]
@@ -82,7 +82,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method(Peer):
-    """One method: `decode` reads image number n, `stitch` pastes all images, `sync` flushes both to the disk.
+    """A method: `decode` reads image number n, `stitch` pastes all images, and `sync` flushes both results to the disk.
 
     `rows` returns the canvas as an object that can be sliced into arrays by rows.
     """
@@ -134,7 +134,7 @@ def _flush(_: Work, images: list[Any], canvas: Any) -> None:
 
 
 def _write_canvas(work: Work, _: list[Any], canvas: Any) -> None:
-    """Write a canvas on the heap to a file and flush it, as a program does that keeps it."""
+    """Write a canvas from the heap to a file and flush it, like a program that saves its result."""
     with Path(work.place("canvas.raw")).open("wb", buffering=0) as file:
         for row in range(0, len(canvas), 1024):
             file.write(canvas[row : row + 1024])
@@ -228,7 +228,7 @@ def _made_up(seed: int = 1) -> NDArray[np.uint8]:
 
 
 def _write(folder: Path, count: int, file: str | None) -> dict[str, Any]:
-    """Write compressed and uncompressed images, of a file or synthetic ones; return the shape and type of one."""
+    """Write compressed and uncompressed images, from a file or synthetic. Return the shape and dtype of one image."""
     import tifffile
 
     compressed, plain = folder / "compressed", folder / "plain"
@@ -254,7 +254,7 @@ def _checksum(canvas: Any, rows: int) -> int:
 
 
 def _run(method: Method, work: Work, sync: bool) -> tuple[dict[str, Any], list[Any], Any]:
-    """Do the work once; return the times and counters, the images, and the canvas."""
+    """Do the work once. Return the times and counters, the images, and the canvas."""
     before, start = resource.getrusage(resource.RUSAGE_SELF), perf_counter_ns()
     images = [method.decode(work, number) for number in range(len(work.paths))]
     decoded = perf_counter_ns()
@@ -280,7 +280,7 @@ def _restrict(limit: int) -> None:
 
 
 def steps(method: str, work: Work, sync: bool = False, limit: int | None = None) -> Steps:
-    """Decode, hold and stitch, with a limit of private memory (None: no limit); then release everything."""
+    """Decode, hold and stitch images, with a limit on private memory (None: no limit), and then release everything."""
     chosen = named(METHODS, method)
     prepare(chosen.needs)
     yield "ready", {}
@@ -302,7 +302,7 @@ NAMES = tuple(method.name for method in METHODS)
 
 @dataclass(frozen=True, slots=True)
 class Options(Settings):
-    """The options of the scenario. A `limit` of 0 omits that case; `syncs` are without and with flushing."""
+    """The scenario's options. A `limit` of 0 omits that case; `syncs` lists whether to flush."""
 
     file: str | None = option(None, "Your own image, instead of a synthetic one.", kind="existing", is_path=True)
     count: int = option(8, "Number of images.")
@@ -315,7 +315,7 @@ class Options(Settings):
 
 
 def plan(setup: Setup, options: Options) -> Plan:
-    """Plan every method in every case; raises ModuleNotFoundError without the packages that write the images."""
+    """Plan every method in every case. Raise ModuleNotFoundError if a package that writes the images is missing."""
     require(NEEDS, NAME, "'onecopy[images]'")
     setup.say("writing the images")
     place = setup.place
@@ -349,7 +349,7 @@ def plan(setup: Setup, options: Options) -> Plan:
 
 @functools.cache
 def expected(work: Work, timeout: float) -> int:
-    """Return the checksum of the canvas that tifffile and numpy produce from the same files."""
+    """Return the checksum of the canvas that tifffile and NumPy produce from the same files."""
     with start_workers(__name__, 1, timeout, method="numpy", work=work) as workers:
         workers.step("started")
         return int(workers.step("checked")[0]["checksum"])
@@ -375,17 +375,17 @@ def _take(method: Method, work: Work, settings: dict[str, Any], options: Options
 
 
 class Sampler:
-    """Samples a process and the machine from two small files of /proc; all numbers are relative to the first sample.
+    """Samples a process and the machine from two small files in /proc. All numbers are relative to the first sample.
 
-    `points` are lines of (seconds, anonymous, file, dirty, used, cached, committed), in bytes. "anonymous" and "file"
-    are pages of the process. The others are of the whole machine; "committed" is the private memory that the kernel has
+    `points` are tuples of (seconds, anonymous, file, dirty, used, cached, committed), in bytes. "anonymous" and "file"
+    describe the process; the others describe the whole machine. "committed" is the private memory that the kernel has
     promised to programs.
     """
 
     EVERY_S = 0.02
-    """Seconds between two snapshots, which take 15 us each."""
+    """Seconds between two samples, each of which takes 15 us."""
     SMALL = 16 << 20
-    """Bytes above the first snapshot that an allocator may keep."""
+    """Bytes above the first sample that an allocator may retain."""
     PEAKS = ("peak_anonymous", "peak_file", "peak_dirty", "peak_used", "peak_cached", "peak_committed")
 
     def __init__(self, pid: int) -> None:
@@ -402,13 +402,13 @@ class Sampler:
         return status.rss_anon or 0, files, dirty, used, machine["Cached"], machine.get("Committed_AS", 0)
 
     def poll(self) -> None:
-        """Take a snapshot if the interval has passed."""
+        """Take a sample if the interval has passed."""
         if time.monotonic() - self._last >= self.EVERY_S:
             self._last = time.monotonic()
             self.take()
 
     def take(self) -> tuple[float, ...]:
-        """Take a snapshot now."""
+        """Take a sample now."""
         point = tuple(float(value - base) for value, base in zip(self._now(), self._base, strict=True))
         self.points.append((round(time.monotonic() - self._start, 3), *point))
         return self.points[-1]
@@ -418,7 +418,7 @@ class Sampler:
         return {name: max((p[at] for p in self.points), default=0.0) for at, name in enumerate(self.PEAKS, 1)}
 
     def until_back(self, share: float, seconds: float) -> float | None:
-        """Return the seconds until the process holds at most a share of its peak, or is small, or None (never)."""
+        """Return the seconds until the process holds at most a share of its peak or is small; None if it never does."""
         start = time.monotonic()
         peak = max((point[1] + point[2] for point in self.points), default=0.0)
         while time.monotonic() - start < seconds:

@@ -1,9 +1,9 @@
 """`onecopy bench models`: the cost of ONNX Runtime sessions for each way to open the model, in one or more processes.
 
-The methods are those of ONNX Runtime and the modes of onecopy. In every sample, N fresh processes open one model with
-one method, all at once. Each runs every batch once and compares its outputs with those of ONNX Runtime alone. Then the
-memory of all is measured, and with one process the time of `run`. A sample of processes that have imported everything
-and opened nothing is subtracted.
+The methods are those of ONNX Runtime and the modes of onecopy. In every sample, N fresh processes open the same model
+with the same method, all at the same time. Each runs every batch once, and its outputs are compared with those of ONNX
+Runtime alone. Then the memory of all processes is measured, and, if there is only one process, the time of `run`. The
+memory of processes that have imported everything but opened nothing is subtracted.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from onecopy_bench.worker import SampleError, Steps
 
 NAME, NEEDS = "models", ("onnx", "onnxruntime")
 HEAPS = 3.0
-"""The most memory that a process needs to open a file, in multiples of the file."""
+"""The maximum memory that a process needs to open a file, as a multiple of the file's size."""
 INLINE, EXTERNAL, ORT, PACKED = "inline.onnx", "external.onnx", "model.ort", "packed.onnx"
-"""The files of a model's folder."""
+"""The files in a model's folder."""
 
 _PACKED = {
     "session.save_external_prepacked_constant_initializers": "1",
@@ -55,7 +55,7 @@ def _normal(random: np.random.Generator, shape: tuple[int, ...], inputs: int = 1
 
 
 def model_of(nodes: list[Any], weights: dict[str, NDArray[Any]], first: Any, last: tuple[str, list[Any]]) -> Any:
-    """Return a model of nodes and weights, from one input to one output."""
+    """Return a model with these nodes and weights, one input and one output."""
     from onnx import TensorProto, helper, numpy_helper
 
     graph = helper.make_graph(
@@ -97,7 +97,7 @@ MODELS: dict[str, Callable[[], Any]] = {"words": words, "convolutions": convolut
 
 
 def write(name: str, folder: Path, file: str | None = None) -> None:
-    """Write a model in all its forms; `file` is a model of the user, None a synthetic one."""
+    """Write a model in all its forms. `file` is the user's model; None: a synthetic one."""
     import onnx
 
     inline = folder / INLINE
@@ -120,7 +120,7 @@ def write(name: str, folder: Path, file: str | None = None) -> None:
 
 
 def _options(entries: dict[str, str], **settings: Any) -> Any:
-    """Return SessionOptions with some entries and attributes."""
+    """Return SessionOptions with the given entries and attributes."""
     options = module("onnxruntime").SessionOptions()
     for name, value in settings.items():
         setattr(options, name, value)
@@ -136,10 +136,10 @@ _IN_PLACE = _MAPPED | {"session.use_ort_model_bytes_for_initializers": "1"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method(Peer):
-    """A method of opening one file of a model's folder, with SessionOptions in which the entries are set.
+    """A method of opening one file in a model's folder, with SessionOptions that contain these entries.
 
-    `packs`: kernels use packed weights; methods with equal `packs` have equal outputs. `prepares`: the method builds
-    something once per machine, before anything is measured.
+    `packs`: kernels use packed weights; methods with equal `packs` produce equal outputs. `prepares`: the method builds
+    a file once per machine, before anything is measured.
     """
 
     file: str
@@ -224,7 +224,7 @@ def steps(
     runs: int = 20,
     threads: int = 1,
 ) -> Steps:
-    """Open the model in a folder, run each batch once, and hold it; then time runs of all batches in turn."""
+    """Open the model in a folder, run each batch once, and hold the session. Then time runs of all batches in turn."""
     module("onnxruntime")  # before the clock starts
     module("onecopy.frameworks.onnxruntime")
     gc.collect()
@@ -263,7 +263,7 @@ NAMES = tuple(method.name for method in METHODS)
 
 @dataclass(frozen=True, slots=True)
 class Options(Settings):
-    """The options. Each number of `processes` is a case. Memory is measured after one run of each batch."""
+    """The scenario's options. Each number of `processes` is a case. Memory is measured after one run of each batch."""
 
     file: str | None = option(None, "Your own .onnx file, instead of synthetic models.", kind="existing", is_path=True)
     models: tuple[str, ...] = option(tuple(MODELS), "Synthetic model to measure.", "--model", choices=tuple(MODELS))
@@ -275,7 +275,7 @@ class Options(Settings):
 
 
 def plan(setup: Setup, options: Options) -> Plan:
-    """Plan every method in every case; raises ModuleNotFoundError without ``onnx`` or ``onnxruntime``."""
+    """Plan every method in every case. Raise ModuleNotFoundError if ``onnx`` or ``onnxruntime`` is missing."""
     require(NEEDS, NAME)
     chosen: list[Method | Row] = [method for method in METHODS if method.name in options.ways]
     chosen.append(Row(EMPTY, "imports everything, opens nothing"))
@@ -303,7 +303,7 @@ def plan(setup: Setup, options: Options) -> Plan:
 
 
 def _sums_of(folder: Path, options: Options, packs: bool) -> list[str]:
-    """Return the expected outputs by batch: those of ONNX Runtime alone, with or without packed weights."""
+    """Return the expected outputs by batch, which ONNX Runtime alone produces with or without packed weights."""
     arguments = _arguments_of("external" if packs else "external, not packed", folder, options)
     with start_workers(__name__, 1, options.timeout, **arguments) as workers:
         sums: list[str] = workers.step("opened")[0]["sums"]
@@ -323,7 +323,7 @@ def _take(
     options: Options,
     attempt: Attempt,
 ) -> Measured:
-    """Take one sample of a method, or of processes that open nothing."""
+    """Take a sample of a method, or of processes that open nothing."""
     attempt.begin()
     arguments, expected = _arguments_of(method.name, folder, options), []
     if isinstance(method, Method):
@@ -360,7 +360,7 @@ DRAWN = {"MB, less empty": less_empty("pss"), "ms to create": plain("create_ns",
 
 
 def _tables(record: Record) -> Iterator[Table]:
-    """Yield a table for each case, with the times of runs if any were timed."""
+    """Yield a table for each case, with run times if any were measured."""
     names, batches = [row.name for row in record.rows], record.options["batches"]
     for case in record.cases():
         timed = any(plain(f"run_{batches[0]}_p50_ns")(record, name, case) for name in names)

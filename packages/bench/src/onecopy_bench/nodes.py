@@ -1,10 +1,10 @@
-"""`onecopy bench nodes`: a model behind a URL, loaded on several nodes with several processes each.
+"""`onecopy bench nodes`: a model at a URL, loaded on several nodes with several processes each.
 
-Nodes are network namespaces of this machine. The kernel limits the speed of their links, and their stores are on
+Nodes are network namespaces on this machine. The kernel limits the speed of their links, and their stores are on
 separate loop disks, so that their page caches are separate too. The origin is nginx, which serves ranges from its page
-cache. Measured are the time from a common start until the last process has all arrays, the bytes that the origin sends,
-and the memory of the processes of a node while all hold. All nodes share the CPUs of this machine. Above the rate that
-these can copy, the numbers describe the CPUs, not the links.
+cache. The benchmark measures the time from a common start until the last process has all arrays, the bytes that the
+origin sends, and the memory of a node's processes while all of them hold the arrays. All nodes share the CPUs of this
+machine. If the links are faster than the CPUs can copy, the numbers describe the CPUs, not the links.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Arrays = Mapping[str, NDArray[Any]]
 
 
 class Place(NamedTuple):
-    """Where a process runs: the number of its node, its own number there, and the folder of the node."""
+    """Where a process runs: the number of its node, its own number on that node, and the node's folder."""
 
     node: int
     number: int
@@ -53,9 +53,9 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method(Peer):
-    """A method of loading: `load` takes the object ("bucket/name") and the place, and returns the arrays.
+    """A loading method: `load` takes the object ("bucket/name") and the place, and returns the arrays.
 
-    `ray`: it needs a Ray cluster of the nodes. `torchrun`: it needs the variables that torchrun sets.
+    `ray`: it needs a Ray cluster that consists of the nodes. `torchrun`: it needs the variables that torchrun sets.
     """
 
     load: Callable[[str, Place], Arrays]
@@ -74,7 +74,7 @@ def _read(name: str) -> bytes:
 
 
 def _downloaded(name: str, place: Place) -> Arrays:
-    """Download once per node, as `aws s3 cp` does; then every process loads the file."""
+    """Download once per node, as `aws s3 cp` does; every process then loads the file."""
     bucket, _, key = name.partition("/")
     path = place.folder / key
     if place.number == 0:
@@ -96,7 +96,7 @@ def _runai(name: str, _: Place) -> Arrays:
 
 
 class _Box:
-    """An actor that keeps the reference to the object that one process has put."""
+    """An actor that keeps a reference to an object that one process put into the object store."""
 
     def __init__(self, reference: list[Any]) -> None:
         self._reference = reference
@@ -106,7 +106,7 @@ class _Box:
 
 
 def _ray_put(name: str, place: Place) -> Arrays:
-    """One process loads the file and puts it; all others get it from the object store of their node."""
+    """Load the file in one process, which calls ray.put; all others get it from the object store of their node."""
     ray = module("ray")
     if (place.node, place.number) == (0, 0):
         box = ray.remote(_Box).options(name="box", namespace="bench", num_cpus=0)
@@ -156,13 +156,13 @@ METHODS = (
 
 
 def touched(arrays: Arrays, number: int, processes: int) -> int:
-    """Return the checksum of a byte of each page of those arrays that process `number` reads."""
+    """Return the checksum of one byte per page of the arrays that process `number` reads."""
     mine = sorted(arrays)[number::processes]
     return combine(touch_array(name, np.ascontiguousarray(arrays[name])) for name in mine)
 
 
 def steps(method: str, name: str, processes: int, hosts: tuple[str, ...], ray: str) -> Steps:
-    """Load the arrays of an object, and hold them; `ray` is the address of the Ray cluster, or ""."""
+    """Load an object's arrays, and hold them. `ray` is the address of the Ray cluster, or ""."""
     chosen = named(METHODS, method)
     node, number = (int(os.environ[variable]) for variable in ("BENCH_NODE", "BENCH_PROCESS"))
     place = Place(node, number, Path(os.environ["BENCH_FOLDER"]))
@@ -198,7 +198,7 @@ http {{
 
 
 class Network:
-    """Nodes with addresses, and the origin; `link` is the bits per second of a node in each direction."""
+    """Nodes with addresses, and the origin. `link` is a node's bandwidth in each direction, in bits per second."""
 
     def __init__(self, count: int, link: float) -> None:
         self.hosts, self._link = [f"{_NET}.{number + 1}" for number in range(count)], link
@@ -206,7 +206,7 @@ class Network:
 
     @contextlib.contextmanager
     def up(self) -> Iterator[None]:
-        """Create the network for the block; raises Unavailable if the kernel refuses."""
+        """Create the network for the duration of the block. Raise Unavailable if the kernel refuses."""
         with contextlib.ExitStack() as stack:
             call("ip", "link", "add", self._bridge, "type", "bridge")
             stack.callback(_try, "ip", "link", "del", self._bridge)
@@ -234,12 +234,12 @@ class Network:
         call("tc", "qdisc", "add", "dev", outer, "root", *shape)
 
     def inside(self, number: int) -> list[str]:
-        """Return the prefix that runs a command on a node (-1: on the origin)."""
+        """Return the prefix with which a command runs on a node (-1: on the origin)."""
         return ["ip", "netns", "exec", self._names()[number]]
 
     @contextlib.contextmanager
     def serving(self, root: Path, folder: Path) -> Iterator[Path]:
-        """Serve a folder from the origin for the block; yields its log, raises Unavailable without nginx."""
+        """Serve a folder from the origin during the block, and yield the log. Raise Unavailable if nginx is missing."""
         if shutil.which("nginx") is None:
             raise Unavailable("nginx is not installed")
         configuration = folder / "nginx.conf"
@@ -264,7 +264,7 @@ def _try(*words: str) -> None:
 
 
 def served(log: Path) -> int:
-    """Return the number of bytes of content that an origin has sent so far."""
+    """Return the number of content bytes that an origin has sent so far."""
     return sum(map(int, re.findall(r"^\d+$", log.read_text(), re.MULTILINE)))
 
 
@@ -275,7 +275,7 @@ BUCKET, OBJECT = "models", "model.safetensors"
 
 @dataclass(frozen=True, slots=True)
 class Options(Settings):
-    """The options of the scenario."""
+    """The scenario's options."""
 
     rounds: int = 3
     size: int = size_option("1GB", "Size of the model.")
@@ -287,7 +287,7 @@ class Options(Settings):
 
 
 def plan(setup: Setup, options: Options) -> Plan:
-    """Plan every method for every number of nodes and every link, with stores and model in a folder."""
+    """Plan every method for every number of nodes and every link speed, with the stores and the model in a folder."""
     setup.say("writing the model")
     source = setup.place / "root" / BUCKET / OBJECT
     source.parent.mkdir(parents=True)
@@ -362,7 +362,7 @@ def _take(
 
 
 def _variables(node: int, number: int, store: Path, job: Mapping[str, object]) -> list[str]:
-    """Return the environment of a process, as NAME=VALUE; `job` contains the variables of torchrun, if any."""
+    """Return the environment of a process as NAME=VALUE strings. `job` contains the variables of torchrun, if any."""
     variables = {
         "ONECOPY_CACHE": store / "onecopy",
         "BENCH_NODE": node,
@@ -388,12 +388,12 @@ store = dist.TCPStore(sys.argv[1], int(sys.argv[2]), is_master=True, wait_for_wo
 print("serves", flush=True)
 sys.stdin.read()
 """
-"""The program that serves the store, like an agent of torchrun."""
+"""A program that serves the store, like a torchrun agent."""
 
 
 @contextlib.contextmanager
 def _torchrun_job(network: Network) -> Iterator[dict[str, object]]:
-    """Serve the store of a torchrun agent for the block; yield the variables of its processes."""
+    """Serve a torchrun agent's store inside the block, and yield the environment variables of its processes."""
     host, port = network.hosts[0], 29500
     command = [*network.inside(0), sys.executable, "-c", _AGENT, host, str(port)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as agent:
@@ -413,7 +413,7 @@ def _torchrun_job(network: Network) -> Iterator[dict[str, object]]:
 
 @contextlib.contextmanager
 def _ray_cluster(network: Network, stores: list[Path], size: int) -> Iterator[str]:
-    """Start Ray on all nodes for the block; yield its address."""
+    """Run Ray on all nodes inside the block, and yield the cluster's address."""
     ray = str(Path(sys.executable).with_name("ray"))
     address = f"{network.hosts[0]}:6379"
     common = ["--num-cpus=2", f"--object-store-memory={int(size * 1.2) + (300 << 20)}"]

@@ -1,4 +1,4 @@
-"""Peers: the different ways to do the same thing, and whether this machine has the packages of each."""
+"""Peers: different ways to do the same thing, and whether the packages that each one needs are installed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """One row of the tables: its name, and a description in a few words.
+    """A row of the tables: its name and a short description.
 
     `needs` are modules that must be installed; a measured process imports them before the clock starts. `private` is
     the private memory that the peer needs, as a share of the data.
@@ -30,23 +30,23 @@ P = TypeVar("P", bound=Peer)
 
 
 def module(name: str) -> Any:
-    """Return a module by name, which the worker imported before the clock started."""
+    """Return a module that the worker imported before the clock started, by its name."""
     return importlib.import_module(name)
 
 
 def named(peers: Iterable[P], name: str) -> P:
-    """Return the peer of that name; raises KeyError for an unknown name."""
+    """Return the peer with a name. Raise KeyError if the name is unknown."""
     return {peer.name: peer for peer in peers}[name]
 
 
 def missing(modules: Iterable[str]) -> list[str]:
-    """Return the packages of those modules that are not installed, without importing any."""
+    """Return the packages that are not installed, given the names of their modules, without importing any."""
     packages = dict.fromkeys(module.partition(".")[0] for module in modules)
     return [package for package in packages if importlib.util.find_spec(package) is None]
 
 
 def installed(peers: Iterable[P], names: Iterable[str] | None = None) -> tuple[list[P], list[Absent]]:
-    """Return the installed peers among these names (None: all), and the others with the reason."""
+    """Return the installed peers among these names (None: all), and the other peers with the reasons."""
     from onecopy_bench.record import Absent  # not in workers
 
     wanted = None if names is None else set(names)
@@ -57,7 +57,7 @@ def installed(peers: Iterable[P], names: Iterable[str] | None = None) -> tuple[l
 
 
 def require(modules: Iterable[str], scenario: str, packages: str = "") -> None:
-    """Raise ModuleNotFoundError, which names the missing packages and how to install them."""
+    """Raise ModuleNotFoundError if packages are missing; it names them and states how to install them."""
     if lacks := missing(modules):
         how = f"pip install {packages or ' '.join(lacks)}"
         raise ModuleNotFoundError(f"bench {scenario} needs {' and '.join(lacks)}: {how}")

@@ -1,7 +1,7 @@
 """Draws records with matplotlib, which is imported only when a picture is drawn.
 
-The colours are those of Okabe and Ito, which colour-blind readers can tell apart. Bars begin at zero, unless their
-values are too far apart for one scale.
+It uses the Okabe-Ito colours, which colour-blind readers can tell apart. Bars begin at zero, unless their values are
+too far apart for one scale.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ STYLE = {
     "svg.fonttype": "none",  # text stays text
 }
 WIDTH, PER_BAR, HEAD = 9.2, 0.3, 0.75
-"""Inches; the width is legible in a README, which shows it at 850 pixels."""
+"""Size in inches. A README shows this width at 850 pixels, where text is still legible."""
 FAR = 50.0
-"""Bars have a logarithmic scale if the longest is more than this many times the shortest."""
+"""Bars use a logarithmic scale if the longest is more than this many times the shortest."""
 NARROW = 34
 """Maximum number of characters in a line of a label."""
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """Bars of one number: values and their labels by row, and the names of our rows."""
+    """A panel of bars for one measure: values and labels by row, and the names of our rows."""
 
     title: str
     values: Mapping[str, float]
@@ -63,7 +63,7 @@ def save(path: str | os.PathLike[str] | Any, draw: Callable[..., None], *argumen
 
 
 def draw_panels(figure: Any, panels: Sequence[Panel]) -> None:
-    """Draw panels beside each other: one bar with its number for each row, the first row on top."""
+    """Draw panels side by side, each with a labelled bar per row, and the first row at the top."""
     rows = list(dict.fromkeys(row for panel in panels for row in panel.values))
     line = figure.subplots(1, max(len(panels), 1), squeeze=False, sharey=True)[0]
     line[0].set_yticks(range(len(rows)), [textwrap.fill(row, NARROW) for row in rows], parse_math=False)
@@ -86,7 +86,7 @@ def draw_panels(figure: Any, panels: Sequence[Panel]) -> None:
 
 
 def draw_stacked(figure: Any, parts: Mapping[str, Sequence[Panel]]) -> None:
-    """Draw lines of panels below each other, each with its title."""
+    """Draw several lines of panels, one below the other, each with its title."""
     bars = [{row for panel in panels for row in panel.values} for panels in parts.values()]
     heights = [HEAD + PER_BAR * max(len(rows), 1) + 0.3 for rows in bars]
     figure.set_size_inches(WIDTH, sum(heights) or HEAD)
@@ -98,7 +98,7 @@ def draw_stacked(figure: Any, parts: Mapping[str, Sequence[Panel]]) -> None:
 
 
 def by_case(drawn: Mapping[str, Compute]) -> Callable[[Any, Record], None]:
-    """Return a function that draws a record: bars for each case in which one of the numbers is known."""
+    """Return a function that draws a record, with bars for each case in which at least one of the numbers is known."""
 
     def panels_of(record: Record, case: Case) -> list[Panel]:
         panels, ours = [], {row.name for row in record.rows if row.ours}

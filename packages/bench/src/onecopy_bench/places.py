@@ -1,10 +1,10 @@
-"""Places to measure in: the disk of a file, a loop disk with a given read-ahead, a file system with high latency.
+"""Places to measure in: a file's own disk, a loop disk with a given readahead, and a high-latency file system.
 
 A *loop disk* is an ext4 file system on a loop device. Its image is unlinked as soon as it is mounted, and the kernel
-detaches the device with the last user, so a benchmark that is killed leaves one mount and no file. Its reads bypass the
-page cache of the disk below (``direct-io``). The overhead of the loop device is in every number, so compare rows of one
-place with each other, not with rows of another place. `Unavailable` says why a place cannot be created; the benchmark
-then continues without it.
+detaches the device after its last use, so a killed benchmark leaves one mount but no file. Reads bypass the page cache
+of the underlying disk (``direct-io``). Every number includes the overhead of the loop device, so compare only rows that
+were measured in the same place. `Unavailable` says why a place cannot be created; the benchmark then continues without
+it.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from typing import NamedTuple
 from onecopy_bench import system
 
 CHUNK = 16 << 20
-"""Files are written in chunks of this size, which leave large folios behind, as `onecopy.save` does."""
+"""Files are written in chunks of this size, so that the page cache contains large folios, as after `onecopy.save`."""
 FUSE_SERVER = Path(__file__).parents[4] / "build/tests/fuse_disk"
 FUSE_DELAY_S, FUSE_REQUEST = 0.5e-3, 128 << 10
 FUSE_LIFETIME_S = 7200
 PLACES = ("disk", "128K", "fuse")
 READ_AHEAD = 128 << 10
-"""The read-ahead of loop disks: the default of the kernel, and the setting of most disks."""
+"""The readahead of loop disks: the kernel's default, which most disks use."""
 MEMORY = Path("/dev/shm")  # noqa: S108 - a file system in memory, not a name that others could have taken
 
 
 class Unavailable(Exception):
-    """A place cannot be created on this machine or by this user; the message says why."""
+    """A place cannot be created on this machine or by this user; the message states the reason."""
 
 
 @contextlib.contextmanager
@@ -53,7 +53,7 @@ def undisturbed() -> Iterator[None]:
 
 
 class Spot(NamedTuple):
-    """A file in the place where it is measured."""
+    """A file at the place where it is measured."""
 
     name: str
     path: Path
@@ -61,7 +61,7 @@ class Spot(NamedTuple):
 
 
 def spot_of(name: str, source: Path, stack: contextlib.ExitStack) -> Spot:
-    """Return the file in a place, which the stack removes; raises Unavailable.
+    """Return the file at a place, which the stack removes later. Raise Unavailable if the place cannot be created.
 
     "disk": the file where it is. "128K": a copy on a loop disk that reads 128 KiB ahead. "fuse": a copy behind a FUSE
     server that delays each answer.
@@ -89,7 +89,7 @@ def _spot_behind_fuse(source: Path, stack: contextlib.ExitStack) -> Spot:
 
 @contextlib.contextmanager
 def high_latency(folder: Path, seconds: float) -> Iterator[Path]:
-    """Mount the files of a folder by FUSE, with a delay in seconds before each answer; raises Unavailable."""
+    """Mount a folder's files with FUSE, with a delay in seconds before each answer. Raise Unavailable on failure."""
     mount = Path(tempfile.mkdtemp(prefix="onecopy-bench-"))
     everything, shared = 2**64 - 1, os.memfd_create("onecopy-bench")
     os.write(shared, struct.pack("dQQqQQdQ4Q", seconds, 0, 0, 0, everything, everything, 0.0, *[0] * 5))
@@ -111,9 +111,9 @@ def high_latency(folder: Path, seconds: float) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def loop_disk(folder: Path, size: int, read_ahead: int = READ_AHEAD) -> Iterator[Path]:
-    """Mount an empty file system with space for `size` bytes; yields the folder, raises Unavailable.
+    """Mount an empty file system with space for `size` bytes, and yield its folder. Raise Unavailable on failure.
 
-    The image lies in a folder of the measured disk; `read_ahead` is a multiple of 1024 bytes.
+    The image is in a folder on the measured disk. `read_ahead` is a multiple of 1024 bytes.
     """
     if os.geteuid() != 0:
         raise Unavailable("a loop device needs root")
@@ -148,7 +148,7 @@ def _make_disk(folder: Path, mount: Path, size: int, read_ahead: int) -> None:
 
 
 def _unmount(mount: Path) -> None:
-    """Unmount if it is mounted; lazily if a traceback, for example, still holds a file."""
+    """Unmount a folder if it is mounted, lazily if a file in it is still open (for example in a traceback)."""
     if mount.is_mount():
         try:
             call("umount", str(mount))
@@ -158,7 +158,7 @@ def _unmount(mount: Path) -> None:
 
 
 def call(*command: str) -> str:
-    """Return the output of a command; raises Unavailable with its error output if it fails."""
+    """Return the output of a command. If it fails, raise Unavailable with its error output."""
     try:
         # In a group of its own: Ctrl-C is for us, and comes when the command has done its work.
         done = subprocess.run(command, capture_output=True, text=True, check=False, process_group=0)

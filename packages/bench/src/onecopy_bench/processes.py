@@ -1,11 +1,11 @@
 """The parent of measured processes: starts several workers, releases them together, and leaves none behind.
 
 `Workers` is a context manager around the processes of one sample. Each worker has its own process group, so that Ctrl-C
-reaches the parent alone; the end of the block kills all workers that still live. Every failure of a worker raises
-`SampleError` and nothing else: a timeout, a signal, a line that is not JSON, an unexpected phase, an exit status. The
-sample becomes a row with that reason and the last line of stderr.
+reaches only the parent; at the end of the block, all workers that are still alive are killed. Any failure of a worker
+raises `SampleError`: a timeout, a signal, a line that is not JSON, an unexpected phase, or an exit status. The sample
+is then recorded with that reason and the last line of stderr.
 
-If an interrupt comes between the start of a worker and its entry in the list, the kernel kills that worker together
+If an interrupt arrives after a worker starts but before it is added to the list, the kernel kills that worker together
 with the parent. Use `Workers` in the main thread, because workers die with the *thread* that started them.
 """
 
@@ -35,13 +35,13 @@ _POLL_S, _GRACE_S = 0.005, 2.0
 
 
 def command_of(module: str, environment: Sequence[str] = ()) -> list[str]:
-    """Return the command of a worker that runs the steps of a module."""
+    """Return the command that starts a worker for a module's steps."""
     variables = ["env", *environment] if environment else []
     return [*variables, sys.executable, "-P", "-m", WORKER, module, str(os.getpid())]
 
 
 def first_line_of(arguments: dict[str, Any]) -> bytes:
-    """Return the first line of a worker's stdin: its arguments, pickled."""
+    """Return the first line of a worker's stdin, which contains its pickled arguments."""
     return base64.b64encode(pickle.dumps(arguments)) + b"\n"
 
 
@@ -49,14 +49,14 @@ def first_line_of(arguments: dict[str, Any]) -> bytes:
 def start_workers(
     module: str, count: int, timeout: float, environment: Sequence[str] = (), **arguments: Any
 ) -> Iterator[Workers]:
-    """Start workers that run the steps of a module, all with the same arguments, up to "ready"."""
+    """Start workers that run a module's steps with the same arguments, and wait until they are "ready"."""
     with Workers([command_of(module, environment)] * count, first_line_of(arguments), timeout) as workers:
         workers.gather("ready")
         yield workers
 
 
 def call_once(timeout: float, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Return what a function of a module returns in a fresh process, as JSON types; raises SampleError if it fails."""
+    """Call a module's function in a fresh process, and return its result as JSON types. Raise SampleError on error."""
     with start_workers(WORKER, 1, timeout, function=function, arguments=arguments) as workers:
         (message,) = workers.step("returned")
         workers.dismiss()
@@ -64,13 +64,13 @@ def call_once(timeout: float, function: Callable[..., Any], *arguments: Any) -> 
 
 
 def expect_same(found: int, expected: int, what: str) -> None:
-    """Raise SampleError if a checksum is not the expected one; `what` names both."""
+    """Raise SampleError if a checksum differs from the expected one. `what` names both checksums."""
     if found != expected:
         raise SampleError("wrong data", f"{what} differ: {found:#x} and {expected:#x}")
 
 
 def memory_of(pid: int) -> proc.Rollup:
-    """Return the memory of a worker; raises SampleError if it has just died."""
+    """Return a worker's memory. Raise SampleError if it has just died."""
     try:
         return proc.rollup(pid)
     except ProcessLookupError as error:
@@ -78,7 +78,7 @@ def memory_of(pid: int) -> proc.Rollup:
 
 
 class Worker:
-    """One process of a sample: its pipes, the received bytes, and its stderr in a nameless file."""
+    """One process of a sample: its pipes, the bytes received, and its stderr in an unnamed file."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self._stderr: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by close()
@@ -93,13 +93,13 @@ class Worker:
         self._stdin, self.stdout = self._process.stdin, self._process.stdout
 
     def send(self, line: bytes) -> None:
-        """Write one line; the next read reports a process that has ended."""
+        """Write one line. If the process has ended, the next read reports it."""
         with contextlib.suppress(BrokenPipeError):
             self._stdin.write(line)
             self._stdin.flush()
 
     def receive(self, phase: str) -> dict[str, Any] | None:
-        """Read available output; return the message of `phase`, or None until its line is complete."""
+        """Read the available output. Return the message for `phase`, or None until its line is complete."""
         piece = os.read(self.stdout.fileno(), 1 << 16)
         if not piece:
             raise self._gone(f"before it reported {phase!r}")
@@ -120,7 +120,7 @@ class Worker:
         return message
 
     def leave(self, seconds: float) -> None:
-        """Wait until a process that was asked to exit has ended; raises SampleError unless its status is 0."""
+        """Wait for a process that was asked to exit. Raise SampleError unless its status is 0."""
         try:
             status = self._process.wait(max(seconds, 0))
         except subprocess.TimeoutExpired:
@@ -137,7 +137,7 @@ class Worker:
         return SampleError("odd output" if status == 0 else state_of(status), f"{end_of(status)} {when}{said}")
 
     def close(self) -> None:
-        """Kill the process, its group and its descendants if they live, wait for it, and close the pipes."""
+        """Kill the process, its group and its descendants if they are alive, wait for it, and close the pipes."""
         for _ in range(2):  # what they start meanwhile
             for pid in family_of([self.pid])[:0:-1]:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -151,9 +151,9 @@ class Worker:
 
 
 class Workers:
-    """The processes of one sample, one for each command; leaving the block kills them.
+    """The processes of one sample, one for each command. They are killed when the block ends.
 
-    Each reads the first line of its stdin; a phase may take `timeout` seconds.
+    Each process reads the first line of its stdin. A phase may take up to `timeout` seconds.
     """
 
     def __init__(self, commands: Sequence[Sequence[str]], first_line: bytes, timeout: float) -> None:
@@ -187,7 +187,7 @@ class Workers:
         return family_of(self.pids)
 
     def step(self, phase: str, poll: Callable[[], None] | None = None) -> list[dict[str, Any]]:
-        """Start the next step of all workers, and return their messages when all have finished it."""
+        """Start the next step of all workers, wait until all have finished it, and return their messages."""
         for worker in self.workers:
             worker.send(b"go\n")
         return self.gather(phase, poll)

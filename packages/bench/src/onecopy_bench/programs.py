@@ -1,9 +1,9 @@
-"""Programs that load a file with a framework and answer requests, without any use of onecopy.
+"""Programs that load a file with a framework and answer requests, without using onecopy.
 
     python -P -m onecopy_bench.programs NAME PATH WORKERS REQUESTS
 
-starts that many workers. Each loads the file. When all have loaded it, they answer requests one worker after the other,
-so that the times contain no wait for a CPU. Then they write their measurements beside the file, and hold.
+starts that many workers, each of which loads the file. When all have loaded it, they answer requests one worker at a
+time, so that the times do not include waiting for a CPU. Then they write their measurements next to the file, and wait.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ ANSWERED = "all workers have answered"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program(Peer):
-    """A program: `make` writes a file of about the given size in bytes; each process calls `load` and `answer`.
+    """A program: `make` writes a file of about the given size in bytes, and each process calls `load` and `answer`.
 
-    `answer` takes the number of the request, and returns a number that depends on all data. `rewritten` names the
-    program, if any, that does the same work with a mapped file, in another format and with other calls.
+    `answer` takes the number of the request, and returns a number that depends on all the data. `rewritten` is the name
+    of the program, if any, that does the same work with a mapped file in another format and with other calls.
     """
 
     make: Callable[[str, int], None]
@@ -103,7 +103,7 @@ PROGRAMS = (
 
 
 def serve(name: str, path: str, workers: int, requests: str) -> None:
-    """Start the workers, let them answer when all have loaded, report it, and hold until the end."""
+    """Start the workers, let them answer requests after all have loaded the file, report it, and wait for the end."""
     command = [sys.executable, "-P", "-m", MODULE, "worker", str(os.getpid()), str(monotonic_ns())]
     arguments = [name, path, requests]
     pipes: list[Any] = [

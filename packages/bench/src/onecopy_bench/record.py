@@ -1,8 +1,8 @@
 """The record of a run: JSON lines, a header and then one line per sample, written during the run.
 
-Units are in the names: `_ns` nanoseconds, `_ms` milliseconds, `_s` seconds; other sizes are bytes. A record holds no
-host name, user name or folder. The last line has the seconds of the whole run; without it, the run ended early and can
-be resumed. A file may hold the records of several scenarios, each with its own header.
+Names contain the units: `_ns` for nanoseconds, `_ms` for milliseconds, `_s` for seconds; sizes are in bytes. A record
+contains no host name, user name or folder. The last line states the duration of the run in seconds; if it is missing,
+the run ended early and can be resumed. A file may contain records of several scenarios, each with a header.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from onecopy_bench import system
 
 FORMAT = "onecopy-bench 3"
 LARGEST = 1e30
-"""The largest number that a record may contain; a picture could not show a larger one."""
+"""The largest number that a record may contain; pictures cannot show larger ones."""
 
 Case = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Median, minimum and maximum of the samples of one column."""
+    """Median, minimum and maximum of one column's samples."""
 
     median: float
     low: float
@@ -45,7 +45,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """A row, a place or a story that this machine cannot measure, and why."""
+    """A row, place or story that cannot be measured on this machine, with the reason."""
 
     name: str
     reason: str
@@ -53,10 +53,10 @@ class Absent:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One compared row.
+    """A row of the comparison.
 
     `role` is "row", "ceiling" or "control". `uses_cache` is False if the row bypasses the page cache. `size` is the
-    size of the file that it loads, if that is not the file under test.
+    size of the file that the row loads, if it is not the file under test.
     """
 
     name: str
@@ -69,7 +69,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One row in one case in one round: numbers by name, lines of repeated readings, and the numbers of each process.
+    """One row in one case in one round: numbers by name, series of repeated readings, and numbers for each process.
 
     `state` is "ok" or the kind of failure. `started` is the time at which the processes were released (ISO 8601, UTC),
     and `idle_share` the idle share of the machine's CPU time just before.
@@ -92,7 +92,7 @@ _DEFAULTS = asdict(Sample("", (), -1))
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One run of one scenario: `data` describes the measured data, `absent` what this machine could not measure."""
+    """One run of a scenario: `data` describes the measured data, and `absent` lists what could not be measured."""
 
     scenario: str
     created: str
@@ -110,28 +110,28 @@ class Record:
         return tuple(sorted({sample.case for sample in self.samples if sample.case}))
 
     def names(self, role: str = "row") -> list[str]:
-        """Return the names of the rows of a role."""
+        """Return the names of the rows with a role."""
         return [row.name for row in self.rows if row.role == role]
 
     def of(self, row: str, case: Case) -> list[Sample]:
-        """Return the good samples of a row in a case, in the order of the rounds."""
+        """Return a row's successful samples in a case, in round order."""
         found = [s for s in self.samples if (s.row, s.case, s.state) == (row, case, "ok")]
         return sorted(found, key=lambda sample: sample.round)
 
     @property
     def rounds(self) -> int:
-        """The number of rounds that were taken; before the first one, the number that was requested."""
+        """The number of completed rounds, or before the first one, the number of requested rounds."""
         return 1 + max((sample.round for sample in self.samples), default=int(self.options["rounds"]) - 1)
 
     def absence(self, row: str, case: Case) -> str | None:
-        """Return why a row has no number in a case (it is absent, or its samples failed), or None if unknown."""
+        """Return why a row has no result in a case (it is absent, or its samples failed), or None if unknown."""
         reasons = [each.reason for each in self.absent if each.name == row]
         states = [s.state for s in self.samples if (s.row, s.case) == (row, case) and s.state != "ok"]
         return next(iter((*reasons, *states)), None)
 
     @property
     def where(self) -> str:
-        """The machine and the day in one sentence."""
+        """The machine and the date, in one sentence."""
         return f"{', '.join(system.known_facts(self.machine))}. Measured {self.created}."
 
 
@@ -154,7 +154,7 @@ def heading(
 ) -> Record:
     """Return a record without samples: time, machine, disk, options, rows and data.
 
-    Options that are files are recorded by their names, without folders.
+    Options that are paths are recorded as file names, without folders.
     """
     chosen = asdict(options)
     for each in fields(options):
@@ -167,7 +167,7 @@ def heading(
 
 
 def as_json(value: Any) -> Any:
-    """Return a value as it is after a round trip through JSON."""
+    """Return a value as it appears after a round trip through JSON."""
     return json.loads(json.dumps(value))
 
 
@@ -188,7 +188,7 @@ def _line_of(sample: Sample) -> str:
 
 
 def parse(text: str) -> list[Record]:
-    """Return the records in a text; raises ValueError, which names the first line that is not part of a record."""
+    """Return the records in a text. Raise ValueError, which states the first line that is not part of a record."""
     found: dict[str, Record] = {}
     samples: dict[str, list[Sample]] = {}
     current = ""
@@ -213,7 +213,7 @@ def parse(text: str) -> list[Record]:
 
 
 def read(path: str | os.PathLike[str]) -> list[Record]:
-    """Return the records in a file; raises OSError, or ValueError, which names the file."""
+    """Return the records in a file. Raise OSError, or a ValueError that names the file."""
     try:
         return parse(Path(path).read_text())
     except ValueError as error:
@@ -238,9 +238,9 @@ def _parse_sample(plain: dict[str, Any]) -> Sample:
 
 
 class Log:
-    """The file of a record during a run, or None; each sample is written as soon as it is taken.
+    """The log of a run, in a file or (None) nowhere. Each sample is written as soon as it is taken.
 
-    `resume` continues the run in the file; otherwise the file is replaced.
+    With `resume`, the run in the file is continued; otherwise the file is replaced.
     """
 
     def __init__(self, path: str | os.PathLike[str] | None = None, *, resume: bool = False) -> None:
@@ -259,9 +259,9 @@ class Log:
             self._last = [plain["scenario"] for plain in map(json.loads, whole.splitlines()) if "format" in plain][-1]
 
     def begin(self, heading: Record) -> Record:
-        """Return the record to continue: the given one, or that of the file with its samples.
+        """Return the record to continue: the given one, or the one in the file with its samples.
 
-        Raises ValueError, with the first fact that differs, if the file holds another run of the scenario.
+        Raise ValueError, which states the first difference, if the file contains a different run of the scenario.
         """
         known = next((record for record in self.records if record.scenario == heading.scenario), None)
         if known is not None:

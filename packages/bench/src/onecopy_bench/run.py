@@ -1,13 +1,13 @@
-"""`onecopy bench run`: N copies of any program, and N copies of a baseline in the same rounds.
+"""`onecopy bench run`: measure N copies of any program, and N copies of a baseline in the same rounds.
 
-A sample evicts files, starts all copies together, waits until they are ready, measures them while they hold, and ends
-them. Of N copies, times are the median and the slowest, and memory is the sum. Ratios and differences are medians over
-the rounds in which both commands succeeded. The record has the command line, with the home folder as "~".
+A sample evicts files, starts all copies together, waits until they are ready, measures them while they hold their data,
+and stops them. Times are those of the median and slowest copy; memory is a sum. Ratios and differences are medians over
+rounds in which both commands succeeded. The record shows the command line, with "~" for the home folder.
 
-With `--program`, the commands are programs of this package that load a file with the calls of a framework. They run
-under `onecopy run`, as they are, and (where such a program exists) rewritten so that it maps its file.
+With `--program`, the commands are programs in this package that load a file through a framework. Each program runs
+unchanged, under `onecopy run`, and (if available) in a version rewritten to map its file.
 
-A worker starts each copy (see `copies`), once all workers are ready. Its memory is not counted.
+Each copy is started by a worker (see `copies`), once all workers are ready. The memory of workers is not counted.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ NAME = "run"
 NAMES = tuple(program.name for program in PROGRAMS)
 COMMAND, BASELINE, REWRITTEN = "command", "baseline", "rewritten"
 UNDER = (sys.executable, "-P", "-m", "onecopy", "run", "--quiet", "--")
-HOLD = "Milliseconds between readiness of all copies and the measurement of memory."
-BASE = "Another command (one quoted word), with which COMMAND is compared in each round."
+HOLD = "Milliseconds to wait after all copies are ready, before memory is measured."
+BASE = "Another command (quoted as one word) to compare with COMMAND in each round."
 PROGRAM = "Instead of COMMAND, a program that loads a file in -n workers: under onecopy run, as it is, and rewritten."
 
 
 @dataclass(frozen=True, slots=True)
 class Options(Settings):
-    """The options of the scenario; without `ready`, a copy is ready when it has ended."""
+    """The scenario's options. Without `ready`, a copy is ready when it has ended."""
 
     rounds: int = 3
     timeout: float = 120.0
@@ -76,7 +76,7 @@ class Options(Settings):
 
 
 def plan(setup: Setup, options: Options) -> Plan:
-    """Plan a command or programs beside the baseline."""
+    """Plan a command or programs, and the baseline."""
     absent: list[Absent] = []
     data: dict[str, Any] = {}
     if options.programs:
@@ -99,7 +99,7 @@ def plan(setup: Setup, options: Options) -> Plan:
 
 
 def _trials_of(program: Program, folder: Path, options: Options) -> tuple[list[Trial], int]:
-    """Write the files of a program; return its trials, and the size of its file in bytes."""
+    """Write a program's files. Return its trials, and the size of its file in bytes."""
     folder.mkdir()
     words = ("env", f"ONECOPY_CACHE={folder.parent / 'store'}", "OMP_NUM_THREADS=1")
     counts = (str(options.processes), str(options.requests))
@@ -123,7 +123,7 @@ def _trials_of(program: Program, folder: Path, options: Options) -> tuple[list[T
 def measuring(
     command: Sequence[str], options: Options, folder: Path | None = None, size: int = 0
 ) -> Callable[[Attempt], Measured]:
-    """Return a function that takes one sample; workers of a program leave their answers in a folder."""
+    """Return a function that takes one sample, in which a program's workers write their measurements to a folder."""
     arguments = {"command": list(command), "ready": options.ready, "hold_s": options.hold_ms / 1e3}
     arguments["limit_s"] = options.timeout
     workers_of = [command_of(copies.__name__, [f"{copies.VARIABLE}={number}"]) for number in range(options.processes)]
@@ -159,7 +159,7 @@ def measuring(
 
 
 def _answers(folder: Path, size: int) -> dict[str, Any]:
-    """Return the measurements of a program's workers; raises SampleError if their results differ."""
+    """Return the measurements of a program's workers. Raise SampleError if their results differ."""
     found = []
     for path in folder.glob("answers-*.json"):
         found.append(json.loads(path.read_text()))
@@ -179,12 +179,12 @@ def _answers(folder: Path, size: int) -> dict[str, Any]:
 
 
 def _disk_bytes(paths: Sequence[str]) -> int | None:
-    """Return the bytes read since boot from the disks of some files, or else from that of the working folder."""
+    """Return the bytes read since boot from the disks that hold these files, or without files, the working folder."""
     return sum_of(map(disk_bytes, {Path(path).stat().st_dev: path for path in paths or (os.curdir,)}.values()))
 
 
 def _sum(name: str, unit: float = MB) -> Callable[[Sample], float | None]:
-    """Return a function that adds up a number over the copies, or None if it is unknown for one of them."""
+    """Return a function that adds up a number over all copies; its result is None if one of them is unknown."""
     return lambda s: sum(p[name] for p in s.processes) / unit if all(name in p for p in s.processes) else None
 
 
@@ -212,11 +212,11 @@ MEASURES: dict[str, Callable[[Sample], float | None]] = {
     "minor faults": _sum("minor_faults", 1),
     "processes": _sum("processes", 1),
 }
-"""The measures of a table by name, each computed from one sample."""
+"""A table's measures by name, each computed from one sample."""
 
 
 def spreads_of(record: Record, name: str, case: Case = ()) -> dict[str, Spread | None]:
-    """Return a measure by row, and the ratio and difference of command and baseline, paired by round."""
+    """Return a measure for each row, and the ratio and difference between command and baseline, paired by round."""
     rows = {
         row: {s.round: each for s in record.of(row, case) if (each := MEASURES[name](s)) is not None}
         for row in (COMMAND, BASELINE, REWRITTEN)
@@ -229,7 +229,7 @@ def spreads_of(record: Record, name: str, case: Case = ()) -> dict[str, Spread |
 
 
 def _tables(record: Record) -> Iterator[Table]:
-    """Yield a table for each case: a line per measure, with the baseline and the comparison if there is one."""
+    """Yield a table for each case, with a line per measure, including any baseline and the comparison with it."""
     for case in record.cases() or ((),):
         lines = {name: spreads_of(record, name, case) for name in MEASURES}
         titles = [row for row in next(iter(lines.values())) if any(line[row] for line in lines.values())]
@@ -250,7 +250,7 @@ def _described(record: Record) -> str:
 
 
 def _limits(record: Record) -> Iterator[str]:
-    """Yield the limits of the numbers: killed processes, copies that ended early, and the usual limits."""
+    """Yield sentences about the limits of the numbers: killed processes, copies that ended, and the usual limits."""
     if killed := sum(s.numbers.get("killed", 0) for s in record.samples):
         yield f"{killed:.0f} processes did not end on SIGTERM and were killed."
     if record.options["ready"] is None and not record.options["programs"]:
@@ -259,7 +259,7 @@ def _limits(record: Record) -> Iterator[str]:
 
 
 def _findings(record: Record) -> Iterator[str]:
-    """Yield the commands, and for programs whether their results are equal."""
+    """Yield the commands and, for programs, whether their results are equal."""
     yield from (f"{row.name}: {row.detail}" for row in record.rows)
     for case in record.cases():
         sums = {s.numbers["checksum"] for s in record.samples if s.case == case and s.state == "ok"}
@@ -267,11 +267,12 @@ def _findings(record: Record) -> Iterator[str]:
 
 
 def _adjusted(options: Options) -> Options:
-    """Return the options of a valid command line; raises UsageError for others."""
+    """Return the options of a command line. Raise UsageError if it is not valid."""
     if options.ready == "":
         raise UsageError("the text must not be empty", "--ready")
     if bool(options.command) == bool(options.programs):
-        raise UsageError("Missing argument '-- COMMAND...'" if not options.command else "COMMAND or --program")
+        both = "specify either COMMAND or --program, not both"
+        raise UsageError(both if options.command else "Missing argument '-- COMMAND...'")
     try:
         baseline = shlex.split(options.baseline or "")
     except ValueError as error:

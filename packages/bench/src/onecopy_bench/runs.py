@@ -1,12 +1,12 @@
-"""Rounds of samples: the loop in which every scenario runs.
+"""Rounds of samples: the loop that runs every scenario.
 
-A *trial* is one row in one case. A *round* takes every trial once, in a new (seeded) random order, so that a machine or
-a disk that becomes slower affects all of them. A *sample* is one trial in one round. Fresh processes start and report
-"ready". The page cache is put into its declared state and checked, and the parent waits for an idle machine. Then all
-processes are released together; their memory is polled while they work, and measured while they hold their data.
+A *trial* is one row in one case. A *round* runs every trial once, in a new (seeded) random order, so that a slowdown of
+the machine or a disk affects all trials. A *sample* is one trial in one round. Fresh processes start and report
+"ready". The page cache is brought into the required state and checked, and the parent waits until the machine is idle.
+Then all processes are released together. Memory is polled while they work, and measured while they hold their data.
 
-A sample that fails is recorded with a state and a reason, and the run continues. Ctrl-C and errors of the parent end
-the run; no process survives either.
+A failed sample is recorded with a state and a reason, and the run continues. Ctrl-C or an error in the parent ends the
+run; in both cases, all processes are killed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from onecopy_bench.record import Case, Log, Record, Sample
 from onecopy_bench.worker import SampleError
 
 IDLE = 0.93
-"""The machine counts as idle from this share of idle CPU time on."""
+"""The machine counts as idle if at least this share of its CPU time is idle."""
 MEMORY_SHARE = 0.8
 """A sample that needs more than this share of the available memory is skipped."""
 _WINDOW_S = 0.2
@@ -37,7 +37,7 @@ _WINDOW_S = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of every scenario; the help of the options explains them."""
+    """The settings that all scenarios share; the help text of the options explains them."""
 
     rounds: int = 5
     timeout: float = 900.0
@@ -47,7 +47,7 @@ class Settings:
 
 
 class Measured(NamedTuple):
-    """The measurements of a sample; the record leaves out unknown numbers, which are None."""
+    """The measurements of a sample. Unknown numbers are None, and are omitted from the record."""
 
     numbers: Mapping[str, float | None]
     points: Iterable[tuple[float, ...]] = ()
@@ -56,7 +56,7 @@ class Measured(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """One row in one case, sampled once a round; `memory` is the private bytes that a sample needs."""
+    """One row in one case, sampled once per round. `memory` is the number of private bytes that a sample needs."""
 
     row: str
     case: Case
@@ -65,7 +65,7 @@ class Trial:
 
 
 class Progress(NamedTuple):
-    """The progress of a run: `done` of `total` samples, and the next one ("" at the end)."""
+    """The progress of a run: `done` of `total` samples, and the name of the next one ("" at the end)."""
 
     done: int
     total: int
@@ -76,7 +76,7 @@ Watch = Callable[[Progress], None]
 
 
 def _cpu_ticks() -> tuple[int, int]:
-    """Return the idle clock ticks and all clock ticks of all CPUs since boot."""
+    """Return the number of idle clock ticks, and of all clock ticks, of all CPUs since boot."""
     # user nice system idle iowait irq softirq steal; guest time is part of user time
     ticks = [int(word) for word in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
     return ticks[3] + ticks[4], sum(ticks)
@@ -90,17 +90,17 @@ def _idle_share(seconds: float) -> float:
 
 
 class IdleWait:
-    """Waits for an idle machine, at most `seconds` in all calls together.
+    """Waits until the machine is idle, for at most `seconds` in all calls together.
 
-    A time that was measured beside other work is meaningless. Waiting for a disk counts as idle, time stolen by a
-    hypervisor does not. After these seconds, samples are taken anyway, and the record says how busy the machine was.
+    Times measured while the machine does other work are meaningless. Waiting for a disk counts as idle; time stolen by
+    a hypervisor does not. After these seconds, samples are taken anyway; the record states how busy the machine is.
     """
 
     def __init__(self, seconds: float) -> None:
         self._windows = round(seconds / _WINDOW_S)
 
     def wait(self) -> float | None:
-        """Return the last idle share, or None if the seconds were used up before this call."""
+        """Wait, and return the last idle share, or None if the seconds were already used up."""
         share = None
         while self._windows > 0:
             share = _idle_share(_WINDOW_S)
@@ -111,7 +111,7 @@ class IdleWait:
 
 
 class Attempt:
-    """The context of a sample: an empty folder that is removed afterwards, and the wait for an idle machine."""
+    """The context of a sample: an empty folder, which is removed afterwards, and waiting for an idle machine."""
 
     def __init__(self, trial: Trial, settings: Settings, place: Path | None, idle: IdleWait) -> None:
         self._trial, self._settings, self._place, self._idle = trial, settings, place, idle
@@ -120,21 +120,21 @@ class Attempt:
         self.idle_share: float | None = None
 
     def folder(self) -> Path:
-        """Return a new empty folder in the place of the run."""
+        """Create and return a new empty folder inside the run's folder."""
         return Path(self.stack.enter_context(tempfile.TemporaryDirectory(dir=self._place)))
 
     def back(self, more: int = 0) -> None:
-        """Touch and free the memory of the trial and `more` bytes, if the run is backed."""
+        """If the run backs memory, touch and free the memory that the trial needs, and `more` bytes."""
         if self._settings.backed:
             system.back_memory(round(self._trial.memory) + more)
 
     def wait(self) -> None:
-        """Wait for an idle machine, within the limit of the run, just before the processes are released."""
+        """Wait for an idle machine, within the run's limit, just before the processes are released."""
         self.idle_share = self._idle.wait()
         self.started = datetime.now(UTC).isoformat(timespec="milliseconds")
 
     def begin(self) -> None:
-        """Back the memory and wait, for trials that do not declare a state of the cache."""
+        """Back the memory and wait, for trials that do not prepare the page cache."""
         self.back()
         self.wait()
 
@@ -149,11 +149,11 @@ def run(
     log: Log | None = None,
     files: Iterable[str | os.PathLike[str]] = (),
 ) -> Record:
-    """Take every sample that is missing in the log, and return the whole record.
+    """Take every sample that the log lacks, and return the whole record.
 
-    `heading` is the record without samples, `place` the folder for the files of samples (None: that of temporary
-    files), and `files` are the measured files. `watch` is called before each sample and at the end. Raises ValueError
-    if the log belongs to another run, and RuntimeError if a file changes while it is measured.
+    `heading` is the record without samples, `place` the folder for the samples' files (None: the folder for temporary
+    files), and `files` are the measured files. `watch` is called before each sample and at the end. Raise ValueError if
+    the log belongs to another run, and RuntimeError if a file changes while it is measured.
     """
     log = log or Log()
     record = log.begin(heading)
@@ -187,7 +187,7 @@ def take_sample(
     idle: IdleWait | None = None,
     hidden: Iterable[str] = (),
 ) -> Sample:
-    """Take one sample; a failure is its result. `hidden` are folders that a reason must not name."""
+    """Take one sample. A failure is also returned as a sample. `hidden` lists folders that its reason must not show."""
     sample, attempt = Sample(trial.row, trial.case, number), Attempt(trial, settings, place, idle or IdleWait(0))
     available = page_cache.available_memory()
     try:
@@ -208,6 +208,6 @@ def take_sample(
 
 
 def without_home(text: str) -> str:
-    """Return a text with the home folder as "~"."""
+    """Replace the home folder in a text with "~"."""
     home = str(Path.home())
     return text.replace(home, "~") if len(home) > 1 else text  # the root folder as a home would match every path

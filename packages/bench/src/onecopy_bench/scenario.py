@@ -1,6 +1,6 @@
-"""Defines a scenario: its options, a plan of its measurements, and functions from a record to tables and sentences.
+"""Defines a scenario: its options, a plan of its measurements, and functions that turn a record into tables and text.
 
-Neither this module nor those of scenarios import the command line, because workers import them too.
+Neither this module nor the modules of scenarios import the command line, because workers import them too.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from onecopy_bench.runs import IDLE, Progress, Trial, Watch
 from onecopy_bench.tables import MB, Table, text
 
 ENOUGH_ROUNDS = 7
-"""Number of rounds that a published number needs."""
+"""Minimum number of rounds for a published number."""
 
 
 class UsageError(ValueError):
-    """Options of a command line are inconsistent; `option` names the wrong option, if only one is wrong."""
+    """The options of a command line are inconsistent. `option` is the wrong option, if only one is wrong."""
 
     def __init__(self, message: str, option: str | None = None) -> None:
         super().__init__(message)
@@ -32,27 +32,27 @@ class UsageError(ValueError):
 
 
 def option(default: Any, words: str, *flags: str, **more: Any) -> Any:
-    """Return a field that becomes an option of the command, with its help.
+    """Return a dataclass field that becomes an option of the command, with its help text.
 
-    Without `flags`, the name of the field makes the flag. `more` can have `choices`; `kind`, a key of `cli.KINDS`;
-    `at_least`, a lower limit; `shown`, the default as text; `metavar`; and `is_path`, for which the record holds only
-    the file name.
+    Without `flags`, the flag is derived from the field name. `more` may contain `choices`; `kind`, a key of
+    `cli.KINDS`; `at_least`, a lower limit; `shown`, the default as text; `metavar`; and `is_path`, with which the
+    record contains only the file name.
     """
     return dataclasses.field(default=default, metadata={"words": words, "flags": flags, **more})
 
 
 def argument(metavar: str, default: Any = "", **more: Any) -> Any:
-    """Return a field that becomes an argument of the command; the record holds only the file name."""
+    """Return a dataclass field that becomes an argument of the command. The record contains only the file name."""
     return dataclasses.field(default=default, metadata={"argument": metavar, "is_path": True, **more})
 
 
 def size_option(default: str, words: str, *flags: str) -> Any:
-    """Return a field that is a number of bytes; the help shows the default as written here."""
+    """Return a dataclass field for a number of bytes. The help shows the default as it is written here."""
     return option(int(parse_size(default)), words, *flags, kind="size", shown=default)
 
 
 def usual_limits(record: Record) -> Iterator[str]:
-    """Yield the absent rows, the failures, and the reliability of the numbers."""
+    """Yield sentences about absent rows, failures, and the reliability of the numbers."""
     for absent in record.absent:
         yield f"{absent.name}: {absent.reason}."
     lost: dict[tuple[str, str], list[Sample]] = {}
@@ -70,9 +70,9 @@ def usual_limits(record: Record) -> Iterator[str]:
 
 
 def cache_state(samples: Sequence[Sample], sizes: Mapping[str, float], *, cold: bool = True) -> Iterator[str]:
-    """Yield whether the declared state of the page cache was reached before every sample.
+    """Yield sentences that state whether the page cache was in the required state before every sample.
 
-    `sizes` are those of the files that rows load, because some peers load a different file.
+    `sizes` contains the sizes of the files that rows load, because some peers load a different file.
     """
     known = [(s.numbers["cached_before"], sizes.get(s.row, 0)) for s in samples if "cached_before" in s.numbers]
     off = [(cached, size) for cached, size in known if (cached > 0 if cold else cached < size)]
@@ -90,7 +90,7 @@ def cache_state(samples: Sequence[Sample], sizes: Mapping[str, float], *, cold: 
 
 
 def limits_of_cold_runs(record: Record) -> Iterator[str]:
-    """Yield whether every cold sample was cold, and then the usual limits."""
+    """Yield sentences that state whether every cold sample was cold, and then the usual limits."""
     used = {row.name for row in record.rows if row.uses_cache and row.role == "row"}
     samples = [s for s in record.samples if s.row in used and s.state == "ok" and "warm" not in s.case]
     yield from cache_state(samples, {})
@@ -98,23 +98,23 @@ def limits_of_cold_runs(record: Record) -> Iterator[str]:
 
 
 class Setup(NamedTuple):
-    """The folder for a scenario's files, the observer of its progress, and a stack that is closed after the run."""
+    """A folder for a scenario's files, an observer of its progress, and a stack that is closed after the run."""
 
     place: Path
     watch: Watch
     stack: contextlib.ExitStack
 
     def say(self, words: str, done: int = 0, total: int = 0) -> None:
-        """Report the current preparation."""
+        """Report the current preparation step."""
         self.watch(Progress(done, total, words))
 
 
 class Plan(NamedTuple):
-    """The prepared measurements of a scenario.
+    """A scenario's prepared measurements.
 
-    `rows` are those of the tables, `trials` those of a round; `data` describes the measured data, and `absent` lists
-    what this machine cannot measure. The record describes the disk of the file or folder `disk`, or of the files if it
-    is None; `files` must not change during the run; `options` are recorded in place of those that were given.
+    `rows` lists the rows of the tables, and `trials` the trials of a round. `data` describes the measured data, and
+    `absent` lists what cannot be measured on this machine. The record describes the disk that contains the file or
+    folder `disk` (None: `files`). `files` must not change during the run. The record shows `options` if given.
     """
 
     rows: Iterable[Any]
@@ -128,14 +128,14 @@ class Plan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One scenario.
+    """A scenario, which is a command of `onecopy bench`.
 
-    `options` are the defaults; fields that `option` made are options of the command. `plan` writes the files, makes the
-    places and returns the plan of a run. Given a record, `described` returns its data in words, `tables` the tables,
-    `findings` the results in sentences, `limits` their limits, and `status` the exit status. `draw` draws a record into
-    a matplotlib figure. `measures` computes further numbers of a sample by name. `adjust` checks the options of the
-    command line, and returns the adjusted options or raises UsageError. `without` names options that the command does
-    not have, `settings` are those of the click command.
+    `options` contains the defaults; fields created by `option` become options of the command. `plan` writes the files,
+    creates the places and returns the plan of a run. Given a record, `described` describes its data in words, `tables`
+    returns the tables, `findings` the results as sentences, `limits` their limits, and `status` the exit status. `draw`
+    draws a record into a matplotlib figure. `measures` computes further numbers of a sample by name. `adjust` checks
+    the options of the command line, and returns adjusted options or raises UsageError. `without` names options that the
+    command does not have, and `settings` contains settings of the click command.
     """
 
     name: str
@@ -154,7 +154,7 @@ class Scenario:
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def run(self, place: Path, options: Any, watch: Watch = lambda _: None, log: Log | None = None) -> Record:
-        """Measure in a folder, and return the record; raises ValueError if the log belongs to another run."""
+        """Run the scenario in a folder, and return the record. Raise ValueError if the log belongs to another run."""
         with contextlib.ExitStack() as stack:
             plan = self.plan(Setup(place, watch, stack), options)
             recorded = plan.options or options
@@ -166,7 +166,7 @@ class Scenario:
         return f"{self.name}: {self.described(record)}; {counted(record.rounds, 'round')}"
 
     def sentences(self, record: Record) -> list[str]:
-        """Return the findings, and then their limits."""
+        """Return the findings, followed by their limits."""
         return [*self.findings(record), *self.limits(record)]
 
     def page(self, record: Record, picture: str | None = None) -> str:

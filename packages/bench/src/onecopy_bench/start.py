@@ -1,12 +1,12 @@
-"""`onecopy bench start`: a program that does other work before it copies all weights out of a cold file.
+"""`onecopy bench start`: measure a program that does other work before it copies all weights from a cold file.
 
-The methods differ in when reading begins and in which process reads: not before the copy, when the weights are needed,
-or at the very start beside the work. The file is evicted before each sample, which the sample verifies. "read" counts
-the bytes that the device has read for any process.
+The methods differ in when reading begins and in which process reads: during the copy, when the weights are needed, or
+from the very start, in parallel with the work. The file is evicted before each sample, and the sample verifies this.
+"read" counts the bytes that the device reads for any process.
 
-The work is compilation of source by the interpreter, which holds the GIL, as imports do. Its amount is fixed, not its
-time, so that the time which warming takes from it shows; `pace` finds the amount. Weights are copied piece by piece
-into one buffer, as for an upload to a device. Checksums are computed outside of all clocks.
+The work consists of compiling source code, which holds the GIL, as imports do. The amount of work is fixed instead of
+its duration, so that any slowdown caused by warming is visible; `pace` determines the amount. Weights are copied piece
+by piece into one buffer, as for an upload to a device. Computing checksums is not part of the measured times.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from onecopy_bench.worker import Steps, prepare
 
 NAME = "start"
 BLOCK = 16 << 20
-"""Number of random bytes; the file repeats them, each time after a different number."""
+"""Number of random bytes. The file repeats them, each time preceded by a different number."""
 SOURCE = "\n".join(f"def f{n}(a, b=({n}, 'x')):\n    return [a, b, {{'k{n}': a + {n}}}]" for n in range(60))
-"""The source that a unit of work compiles, which takes some milliseconds."""
+"""The source code that one unit of work compiles, which takes a few milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method(Peer):
-    """Calls `begin` with the path before the work, and `wait` with its result after it, for the bytes of the file."""
+    """`begin` is called with the path before the work; afterwards, `wait` turns its result into the file's bytes."""
 
     begin: Callable[[str], Any]
     wait: Callable[[Any], NDArray[np.uint8]]
@@ -107,13 +107,13 @@ METHODS = (
 
 
 def work(units: int) -> None:
-    """Compile a number of units of source, as the other work of a start."""
+    """Compile a number of units of source code, to simulate the other work during a start."""
     for _ in range(units):
         compile(SOURCE, "<work>", "exec")
 
 
 def pace(seconds: float = 0.5) -> int:
-    """Return the nanoseconds of a unit of work: the median of those that fit into some seconds."""
+    """Return the duration of a unit of work in nanoseconds: the median over a few seconds."""
     work(1)
     times: list[int] = []
     while not times or sum(times) < seconds * 1e9:
@@ -124,7 +124,7 @@ def pace(seconds: float = 0.5) -> int:
 
 
 def copied(weights: NDArray[np.uint8], buffer: NDArray[np.uint8]) -> tuple[int, int, int]:
-    """Copy everything through one buffer; return the ns spent copying, the ns spent on checksums, and the checksum."""
+    """Copy everything through one buffer. Return the ns spent copying, the ns spent on checksums, and the checksum."""
     sums, copying, reading = [], 0, 0
     for number, at in enumerate(range(0, len(weights), len(buffer))):
         start = perf_counter_ns()
@@ -138,7 +138,7 @@ def copied(weights: NDArray[np.uint8], buffer: NDArray[np.uint8]) -> tuple[int, 
 
 
 def steps(method: str, path: str = "", piece: int = 1, units: int = 0) -> Steps:
-    """Do some units of work, copy the weights piece by piece, and hold them."""
+    """Do a number of units of work, copy the weights piece by piece, and hold them."""
     copied(np.zeros(1 << 16, np.uint8), np.ones(1 << 15, np.uint8))
     work(1)
     prepare(("onecopy.files.mapping", "onecopy.files.page_cache"))

@@ -1,7 +1,7 @@
-"""`onecopy bench structs`: a C++ index opened in every way, and the time to answer 1, 1,000 and 10^6 queries.
+"""`onecopy bench structs`: open a C++ index in every supported way, and time 1, 1,000 and 10^6 queries.
 
-Each sample is a fresh process of the C++ program, from a cold or a warm cache, or several processes at once from a warm
-cache. One thread of each process sends the queries.
+Each sample is a fresh process of the C++ program with a cold or a warm cache, or several simultaneous processes with a
+warm cache. In each process, a single thread runs the queries.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BUILT = Path(__file__).parents[4] / "build/release/bench/bench_structs"
 
 
 class Mode(NamedTuple):
-    """A mode of opening: its word for the program, the file, the call, and private memory as a share of the file."""
+    """A way to open the index: its name in the program, the file, the call, and private memory per byte of the file."""
 
     name: str
     file: str
@@ -65,7 +65,7 @@ class Options(Settings):
 
 
 def build(program: Path, folder: Path, options: Options) -> dict[str, int]:
-    """Let the program write the files of all modes, and return their facts; raises RuntimeError if it fails."""
+    """Run the program to write the files for all modes, and return facts about them. Raise RuntimeError if it fails."""
     words: list[object] = [folder, "--size", options.size, "--questions", options.questions, "--seed", 1]
     words += ["--genome", os.path.realpath(options.genome)] if options.genome else []
     done = subprocess.run([program, "build", *map(str, words)], capture_output=True, text=True, check=False)
@@ -77,7 +77,7 @@ def build(program: Path, folder: Path, options: Options) -> dict[str, int]:
 
 
 def plan(setup: Setup, options: Options) -> Plan:
-    """Build the files and plan their trials; raises FileNotFoundError, which tells how to build the program."""
+    """Build the files and plan their trials. Raise FileNotFoundError, with build instructions, without the program."""
     program = Path(options.program or BUILT).absolute()
     if not os.access(program, os.X_OK) or program.is_dir():
         raise FileNotFoundError(f"{program.name} is missing: build it in a checkout ({BUILD}), or pass its path")
@@ -108,12 +108,12 @@ def _note(name: str, unit: float) -> Callable[[Sample], float | None]:
 
 
 def _all_ms(sample: Sample) -> float | None:
-    """Return the time until all questions are answered, or None for a row of older records without questions."""
+    """Return the time until all queries were answered, or None for a row of an older record without this number."""
     return slowest("resident_ns")(sample) if all("checksum" in each for each in sample.processes) else None
 
 
 def _rate(sample: Sample) -> float | None:
-    """Return the answers per second, from opening to the end."""
+    """Return the number of answers per second, from opening to the end."""
     answered = _note("answered", 1)(sample)
     return None if answered is None else answered / slowest("resident_ns", 1)(sample) * 1e9
 
@@ -133,11 +133,11 @@ COLUMNS: tuple[Column, ...] = (
     ("major\nfaults", per_sample(total("major_faults", 1))),
     ("read from\ndisk MB", plain("disk_bytes", MB)),
 )
-"""Times are milliseconds since the start; memory is that of all processes, above empty ones."""
+"""Times are in milliseconds since the start; memory is the total of all processes, minus that of empty ones."""
 
 
 def _tables(record: Record) -> Iterator[Table]:
-    """Yield a table for each state of the cache and number of processes; older records have other cases too."""
+    """Yield a table for each combination of a cache state and a number of processes; older records have more cases."""
     for case in (case for case in record.cases() if len(case) == 2):
         names = [name for name in record.names() if any((s.row, s.case) == (name, case) for s in record.samples)]
         yield table(record, f"{case[0]}, {counted(int(case[1]), 'process', 'processes')}", case, names, COLUMNS)

@@ -1,11 +1,11 @@
-"""Reads facts from the kernel: about the machine, the memory of processes, disk transfers, and the page cache.
+"""Reads the kernel's numbers about the machine, the memory of processes, disk transfers, and the page cache.
 
 Facts contain no host name, user name or folder; a fact that cannot be read is None.
 
-A time means nothing without the state of the cache at its start. *Cold* is `fdatasync` and `POSIX_FADV_DONTNEED` on the
-one file, which needs no root and disturbs nothing else on the machine. *Warm* is the same, and then one read of the
-file from front to back. The way in which pages enter the cache decides their size (one fault maps a folio of 2 MiB, 512
-faults as many pages of 4 KiB), so every warm sample fills the cache alike.
+A time means nothing unless the initial page cache state is known. *Cold* means that `fdatasync` and
+`POSIX_FADV_DONTNEED` were called on the file, which requires no privileges and affects nothing else on the machine.
+*Warm* means the same, followed by one sequential read of the file. How pages enter the cache determines their size (a
+fault maps a 2 MiB folio or a 4 KiB page), so every warm sample fills the cache in the same way.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ READ = 8 << 20
 """Bytes per request; a multiple of the stride."""
 HUGE = 2 << 20
 BACKED_MORE = 256 << 20
-"""Bytes that a sample needs beside its data: page tables, interpreters, read-ahead."""
+"""Bytes that a sample needs in addition to its data: page tables, interpreters, readahead."""
 PACKAGES = ("onecopy", "numpy", "safetensors", "torch", "runai-model-streamer", "pyarrow", "datasets", "lmdb")
 
 
 def read_ahead(device: int) -> int | None:
-    """Return the read-ahead of a device (an ``st_dev``) in bytes, or None if the kernel does not report it."""
+    """Return the readahead of a device (an ``st_dev``) in bytes, or None if the kernel does not report it."""
     name = f"{os.major(device)}:{os.minor(device)}"
     # The setting belongs to the disk; a partition is a link into the folder of its disk.
     for place in (f"class/bdi/{name}", f"dev/block/{name}/queue", f"dev/block/{name}/../queue"):
@@ -49,7 +49,7 @@ def read_ahead(device: int) -> int | None:
 
 
 def memory_of_machine() -> dict[str, int]:
-    """Return the lines of ``/proc/meminfo`` in bytes."""
+    """Return the values in ``/proc/meminfo``, in bytes."""
     lines = (line.split() for line in Path("/proc/meminfo").read_text().splitlines())
     return {name.rstrip(":"): int(number) << 10 for name, number, *unit in lines if unit == ["kB"]}
 
@@ -79,7 +79,7 @@ def facts(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def known_facts(facts: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the known facts about a machine and its disk, for a sentence."""
+    """Return the known facts about a machine and its disk, for use in a sentence."""
     memory, ahead = facts.get("memory_bytes"), facts.get("read_ahead_bytes")
     known = (
         facts.get("cpu"),
@@ -110,7 +110,7 @@ def _read(path: str) -> str:
 
 
 def family_of(pids: Iterable[int]) -> list[int]:
-    """Return some processes and all their descendants."""
+    """Return the given processes and all their descendants."""
     found = list(pids)
     for pid in found:  # which grows
         found += proc.children_of(pid)
@@ -118,11 +118,11 @@ def family_of(pids: Iterable[int]) -> list[int]:
 
 
 def totals_of(pids: Iterable[int]) -> dict[str, Any]:
-    """Return the memory of some processes together, in bytes, and their faults; None for values that are not reported.
+    """Return the total memory of some processes in bytes, and their faults; None for values that are not reported.
 
-    `pss` splits into `anonymous_pss`, `file` and `shmem`: each page is divided by the number of its mappers, so copies
-    add up. `private` is memory that only one process maps now, including clean pages of files. `anonymous` is memory
-    without a file. Faults are those of living processes.
+    `pss` is the sum of `anonymous_pss`, `file` and `shmem`. Each page is divided by the number of processes that map
+    it, so the sum counts each copy once. `private` is memory that currently only one process maps, including clean
+    pages of files. `anonymous` is memory that is not backed by a file. Faults are counted for live processes only.
     """
     sums: dict[str, Any] = defaultdict(int)
     for pid in pids:
@@ -150,14 +150,14 @@ def _numbers_of(pid: int) -> dict[str, Any]:
 
 
 class Peak:
-    """The highest sum of RssAnon over some processes so far, in bytes."""
+    """The highest total RssAnon of some processes so far, in bytes."""
 
     def __init__(self, pids: Callable[[], Iterable[int]]) -> None:
         self._pids = pids
         self.bytes = 0
 
     def poll(self) -> None:
-        """Measure once; a process that has ended counts 0."""
+        """Measure once. A process that has ended counts as 0."""
         found = 0
         for pid in self._pids():
             with contextlib.suppress(ProcessLookupError):
@@ -166,9 +166,9 @@ class Peak:
 
 
 def disk_bytes(path: str | os.PathLike[str], *, written: bool = False) -> int | None:
-    """Return the bytes that the disk of a file has read (or written) since boot, for all processes.
+    """Return the bytes that a file's disk has read (or written) since boot, for all processes.
 
-    None for file systems without a single block device: tmpfs, overlayfs, btrfs, network file systems.
+    Return None for file systems without a single block device: tmpfs, overlayfs, btrfs, network file systems.
     """
     device = Path(path).stat().st_dev
     counters = Path(f"/sys/dev/block/{os.major(device)}:{os.minor(device)}/stat")
@@ -178,7 +178,7 @@ def disk_bytes(path: str | os.PathLike[str], *, written: bool = False) -> int | 
 
 
 def sum_of(values: Iterable[int | None]) -> int | None:
-    """Return the sum of some numbers, or None if one is unknown."""
+    """Return the sum of the numbers, or None if one of them is unknown."""
     known = list(values)
     return None if None in known else sum(filter(None, known))
 
@@ -189,10 +189,10 @@ def difference(after: int | None, before: int | None) -> int | None:
 
 
 def fresh_memory(size: int, *, huge: bool) -> tuple[mmap.mmap, NDArray[np.uint8]]:
-    """Return new private memory of at least `size` bytes, beginning on a 2 MiB boundary, none of it touched.
+    """Return new, untouched private memory of at least `size` bytes that begins on a 2 MiB boundary.
 
-    MAP_PRIVATE is explicit, because Python's default for anonymous memory is MAP_SHARED, which is shmem, has a separate
-    huge page switch, and does not count as anonymous.
+    MAP_PRIVATE is explicit, because Python's default for anonymous memory is MAP_SHARED, which is shared memory, has a
+    separate huge page setting, and does not count as anonymous.
     """
     length = -(-size // HUGE) * HUGE + HUGE
     memory = mmap.mmap(-1, length, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
@@ -202,10 +202,10 @@ def fresh_memory(size: int, *, huge: bool) -> tuple[mmap.mmap, NDArray[np.uint8]
 
 
 def back_memory(size: int) -> None:
-    """Touch and free as much memory as a sample will need, so that the host provides it in advance.
+    """Touch and free as much memory as a sample will need, so that the host provides the memory in advance.
 
-    The host of a virtual machine may reclaim free memory and return it on first access, a page at a time and at less
-    than 1 GB/s. Memory that was in use a moment ago is still backed, as all memory of a physical machine is.
+    The host of a virtual machine may reclaim free memory and provide it again on first access, page by page, at less
+    than 1 GB/s. Memory that was recently in use is still backed, like all memory on a physical machine.
     """
     pid = os.fork()
     if pid == 0:
@@ -221,16 +221,16 @@ def back_memory(size: int) -> None:
 
 
 def set_cache_state(path: str | os.PathLike[str], state: str) -> int | None:
-    """Evict ("cold") or fill ("warm") the cache of a file; return the bytes cached then (None: unknown).
+    """Evict a file from the cache ("cold"), or fill the cache ("warm"). Return the bytes then cached (None: unknown).
 
-    The caller records whether that succeeded.
+    The caller records whether this succeeded.
     """
     cached = evict(path)
     return fill(path) if state == "warm" else cached
 
 
 def evict(path: str | os.PathLike[str]) -> int | None:
-    """Write the file back, drop its cached pages and return how many bytes are cached now (None: unknown)."""
+    """Write back the file, drop its cached pages, and return the number of bytes still cached (None: unknown)."""
     with Path(path).open("rb", buffering=0) as file:
         with contextlib.suppress(OSError):  # a read-only file system has nothing to write back
             os.fdatasync(file.fileno())
@@ -242,7 +242,7 @@ def evict(path: str | os.PathLike[str]) -> int | None:
 
 
 def fill(path: str | os.PathLike[str]) -> int | None:
-    """Read the file once from front to back in 8 MiB requests and return the bytes cached then."""
+    """Read the file once from front to back in 8 MiB requests, and return the number of bytes then cached."""
     with Path(path).open("rb", buffering=0) as file, memoryview(bytearray(READ)) as buffer:
         while file.readinto(buffer):
             pass
@@ -250,13 +250,13 @@ def fill(path: str | os.PathLike[str]) -> int | None:
 
 
 def cached_bytes(path: str | os.PathLike[str]) -> int | None:
-    """Return how many bytes of a file are in the page cache (None: unknown); changes nothing."""
+    """Return the number of bytes of a file in the page cache (None: unknown), without changing the page cache."""
     size = Path(path).stat().st_size
     known = page_cache.residency(path).cached if size else 0
     return None if known is None else min(known, size)
 
 
 def identity(path: str | os.PathLike[str]) -> tuple[int, int, int, int]:
-    """Return the facts that identify a state of a file: device, inode, size and time of change."""
+    """Return the attributes that identify a file's current state: device, inode, size and time of change."""
     status = Path(path).stat()
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

@@ -13,7 +13,7 @@ Column = tuple[str, Compute]
 MB = 1e6
 MISSING = "-"
 EMPTY = "empty"
-"""The name of the row whose processes import everything and open nothing."""
+"""The name of the row whose processes import everything but open nothing."""
 
 
 class Bold(str):
@@ -24,14 +24,14 @@ class Bold(str):
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A title, a header, and rows; a line feed in a cell separates parts that may stand below or beside each other."""
+    """A title, a header, and rows. A line feed in a cell separates parts that are shown below or beside each other."""
 
     title: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
 
     def markdown(self) -> str:
-        """Return the table as Markdown, its title above it."""
+        """Return the table as Markdown, below its title."""
         body = [self.header, ["---"] * len(self.header), *self.rows]
         lines = ["| " + " | ".join(map(_markdown_cell, cells)) + " |" for cells in body]
         return "\n".join([f"**{text(self.title)}**", "", *lines] if self.title else lines)
@@ -43,13 +43,13 @@ def _markdown_cell(cell: str) -> str:
 
 
 def text(words: str) -> str:
-    """Return text with escapes, so that it stays in its cell and is not interpreted as Markdown or HTML."""
+    """Escape text so that it stays in its cell and is not interpreted as Markdown or HTML."""
     visible = "".join(c if c.isprintable() else repr(c)[1:-1] for c in words)
     return "".join(f"\\{c}" if c in "\\`*[]|<" else c for c in visible)
 
 
 def number(value: float) -> str:
-    """Return a number with three significant digits, at most three of them after the decimal point.
+    """Return a number with three significant digits and at most three digits after the decimal point.
 
     Examples
     --------
@@ -60,7 +60,7 @@ def number(value: float) -> str:
 
 
 def cell(spread: Spread | None) -> str:
-    """Return a median and, on a separate line, the extremes if they differ."""
+    """Return a median and, if the extremes differ, a separate line with them."""
     if spread is None:
         return MISSING
     low, high = number(spread.low), number(spread.high)
@@ -68,37 +68,37 @@ def cell(spread: Spread | None) -> str:
 
 
 def percentile_99(values: Sequence[float]) -> float:
-    """Return the 99th percentile of some values."""
+    """Return the 99th percentile of the values."""
     return sorted(values)[-(-99 * len(values) // 100) - 1]
 
 
 def per_sample(value: Callable[[Sample], float | None]) -> Compute:
-    """Return a function that computes a number of each sample; unknown numbers (None) are left out."""
+    """Return a function that computes a number for each sample and omits unknown numbers (None)."""
     return lambda record, row, case: Spread.of(map(value, record.of(row, case)))
 
 
 def plain(name: str, unit: float = 1.0) -> Compute:
-    """Return a function that reads a number of every sample, in a unit."""
+    """Return a function that reads a number from every sample, in a unit."""
     return per_sample(lambda sample: sample.numbers[name] / unit if name in sample.numbers else None)
 
 
 def slowest(name: str, unit: float = 1e6) -> Callable[[Sample], float]:
-    """Return a function that computes the longest time of the processes of a sample."""
+    """Return a function that computes the longest time of a sample's processes."""
     return lambda sample: float(max(each[name] for each in sample.processes)) / unit
 
 
 def total(name: str, unit: float = 1e6) -> Callable[[Sample], float]:
-    """Return a function that adds up a number over the processes of a sample."""
+    """Return a function that adds up a number over a sample's processes."""
     return lambda sample: float(sum(each.get(name, 0) for each in sample.processes)) / unit
 
 
 def above_start(name: str, unit: float = MB) -> Callable[[Sample], float]:
-    """Return a function that computes how much memory the processes gained since they began."""
+    """Return a function that computes how much the memory of the processes has grown since they began."""
     return lambda sample: float(sum(each[name] - each[f"empty_{name}"] for each in sample.processes)) / unit
 
 
 def less_empty(name: str, unit: float = MB) -> Compute:
-    """Return a function that subtracts the number of the empty row in the same round."""
+    """Return a function that subtracts the number measured for the empty row in the same round."""
 
     def spread(record: Record, row: str, case: Case) -> Spread | None:
         base = name.removeprefix("second_")
@@ -110,13 +110,13 @@ def less_empty(name: str, unit: float = MB) -> Compute:
 
 
 def median(compute: Compute, record: Record, row: str, case: Case) -> float | None:
-    """Return the median of a column for one row, or None if the row was not measured."""
+    """Return a column's median for one row, or None if the row was not measured."""
     spread = compute(record, row, case)
     return None if spread is None else spread.median
 
 
 def table(record: Record, title: str, case: Case, names: Iterable[str], columns: Sequence[Column]) -> Table:
-    """Return a table of some rows in one case; a row that was not measured shows the reason."""
+    """Return a table of some rows in one case. For a row that was not measured, it shows the reason."""
     rows: list[tuple[str, ...]] = []
     for name in dict.fromkeys(names):
         spreads = [column(record, name, case) for _, column in columns]
@@ -128,7 +128,7 @@ def table(record: Record, title: str, case: Case, names: Iterable[str], columns:
 def table_by_case(
     columns: Sequence[Column], title: Callable[[Record, Case], str] = lambda _, case: ", ".join(case)
 ) -> Callable[[Record], Iterator[Table]]:
-    """Return a function that yields a table of all rows for each case of a record."""
+    """Return a function that yields a table of all rows for each case in a record."""
 
     def tables(record: Record) -> Iterator[Table]:
         for case in record.cases():

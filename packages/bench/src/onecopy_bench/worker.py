@@ -1,9 +1,9 @@
-"""A measured process, which runs the steps of a module, one for each word of the parent.
+"""A measured process, which runs a module's steps, one for each command from the parent.
 
     python -P -m onecopy_bench.worker MODULE PARENT
 
-The first line of stdin holds the arguments of the steps, pickled by the parent. `MODULE.steps(**arguments)` is a
-generator. It yields the name of a phase and a message, which the worker writes as one line of JSON, and continues when
+The first line of stdin contains the steps' arguments, pickled by the parent. `MODULE.steps(**arguments)` is a
+generator. It yields the name of a phase and a message, which the worker writes as a line of JSON, and continues when
 the parent writes "go":
 
     -> arguments
@@ -12,8 +12,8 @@ the parent writes "go":
     <- {"phase": ..., ...}         one line per step; the process then holds what it has
     -> exit
 
-Clocks start after a "go", so no time includes the start of a process. The process dies with its parent, by a signal or
-else by the end of its stdin.
+Clocks start after a "go", so no time includes the start of a process. If the parent dies, the process is ended by a
+signal, or else by the end of its stdin.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from typing import IO, Any, Literal
 Steps = Generator[tuple[str, dict[str, Any]], None, None]
 State = Literal["ok", "timeout", "crashed", "failed", "odd output", "wrong data", "skipped"]
 FAILED = "failed"
-"""The phase of the last message of a worker whose steps raise SampleError."""
+"""The phase in the last message of a worker whose steps raise SampleError."""
 _PR_SET_PDEATHSIG = 1
 
 
 class SampleError(Exception):
-    """A sample failed: its state and the reason."""
+    """A sample failed. The arguments are its state and the reason."""
 
     def __init__(self, state: State, reason: str) -> None:
         super().__init__(f"{state}: {reason}")
@@ -48,14 +48,14 @@ class SampleError(Exception):
 
 
 def last_lines(output: IO[bytes], count: int) -> tuple[str, ...]:
-    """Return the last non-empty lines of an output, each at most 200 characters."""
+    """Return the last non-empty lines of an output, each cut to 200 characters."""
     output.seek(max(0, output.seek(0, os.SEEK_END) - 4096))
     lines = (line.strip() for line in output.read().decode("utf-8", "replace").splitlines())
     return tuple(line[:200] for line in lines if line)[-count:]
 
 
 def state_of(status: int) -> State:
-    """Return the state of a sample whose process ended too early."""
+    """Return the state of a sample if its process ended too early."""
     return "failed" if status >= 0 else "crashed"
 
 
@@ -66,7 +66,7 @@ def end_of(status: int) -> str:
 
 
 def die_with(parent: int, number: int = signal.SIGKILL) -> None:
-    """Ask the kernel to signal this process when its parent dies (0: no signal); exit if the parent is dead already."""
+    """Ask the kernel to signal this process when its parent dies (0: no signal). Exit if the parent is already dead."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         sys.exit("the parent died first")
@@ -81,7 +81,7 @@ def prepare(modules: Iterable[str] = ()) -> None:
 
 
 def used_since(before: resource.struct_rusage) -> dict[str, Any]:
-    """Return the faults and the CPU time of this process since `before`."""
+    """Return the page faults and the CPU time of this process since `before`."""
     now = resource.getrusage(resource.RUSAGE_SELF)
     return {
         "minor_faults": now.ru_minflt - before.ru_minflt,
@@ -91,13 +91,13 @@ def used_since(before: resource.struct_rusage) -> dict[str, Any]:
 
 
 def steps(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Steps:
-    """Call one function, whose result (of JSON types) becomes the message."""
+    """Call a function, and yield its result (of JSON types) as the message."""
     yield "ready", {}
     yield "returned", {"result": function(*arguments)}
 
 
 def main(module: str, parent: str) -> None:
-    """Run the steps of a module until the parent writes "exit"; the output of frameworks goes to stderr."""
+    """Run a module's steps until the parent writes "exit". The output of frameworks goes to stderr."""
     die_with(int(parent))
     channel = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)

@@ -1,4 +1,4 @@
-"""Images decoded once per machine and mapped by every process, and tiles stitched with bounded memory.
+"""Images that are decoded once per machine and mapped by every process, and tiles that are stitched in limited memory.
 
     import onecopy as oc
 
@@ -7,24 +7,24 @@
     found = oc.images.register(tiles, grid=(5, 5), overlap=0.1)
     whole = oc.images.mosaic(tiles, found.positions, out="whole.oc", max_resident="512 MiB")
 
-The distribution onecopy-images installs this package as ``onecopy_images``. ``oc.images`` and ``onecopy.images`` are
-other names for it.
+The distribution onecopy-images installs this package as ``onecopy_images``, which is also available as ``oc.images``
+and ``onecopy.images``.
 
-* `open` returns an `Image`: its pixels are mapped from an artefact of the store, or from the image file itself if that
-  stores them uncompressed and contiguous (an uncompressed TIFF).
+* `open` returns an `Image`. Its pixels are mapped from an artefact in the store, or from the image file itself if that
+  contains them uncompressed and contiguous (an uncompressed TIFF).
 * `share` decodes all images of a dataset into one file, and returns `Images`, a sequence of arrays.
-* `decode` writes the pixels into an unnamed scratch file of this process; `codecs.decode` writes them into any array.
-* `register` finds the positions of overlapping tiles by their pixels.
+* `decode` writes the pixels to an unnamed scratch file of this process; `codecs.decode` writes them into any array.
+* `register` determines the positions of overlapping tiles from their pixels.
 * `mosaic` pastes tiles at their positions into an array, a scratch file, or a file: ``.oc``, TIFF or Zarr.
-* `thumbnail` makes a small 8-bit picture of an image of any size.
+* `thumbnail` creates a small 8-bit picture of an image of any size.
 
 Tiles are arrays, paths of images, or functions that return arrays. Images are read by tifffile with imagecodecs, Pillow
 or pyvips (``pip install 'onecopy-images[vips]'``). Each library is imported when it decodes an image, so opening an
 image that is already decoded does not import any.
 
-**When not to use it.** For images that are read once, calling the library directly is as good. For parts of slides that
-do not fit on the disk when decoded, `tifffile` and OpenSlide decode only those parts. To correct illumination, to blend
-seams, or for rotated or deformed tiles, use ASHLAR or BigStitcher.
+**When not to use it.** For images that are read only once, call the library directly. For parts of slides that are too
+large to be stored decoded, use `tifffile` or OpenSlide, which decode only those parts. To correct illumination, to
+blend seams, or for rotated or deformed tiles, use ASHLAR or BigStitcher.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Decoding with imagecodecs: PNG and JPEG 2000 files with 9 to 16 bits per sample, of which Pillow would keep only 8.
+"""Decoding with imagecodecs: PNG and JPEG 2000 files with 9 to 16 bits per sample, which Pillow would reduce to 8.
 
-imagecodecs decodes the whole image in the heap. JPEG 2000 values are not scaled: 10 bits are 0 to 1023.
+imagecodecs decodes the whole image into the heap. JPEG 2000 values are not scaled: 10-bit samples range from 0 to 1023.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _SAMPLES = {0: 1, 2: 3, 4: 2, 6: 4}
-"""Number of samples by the colour type of a PNG file."""
+"""Number of samples per pixel, by the colour type of a PNG file."""
 
 
 def facts(path: str, level: int, codec: str) -> Facts:
-    """Return the facts of the header. These images have one level."""
+    """Return the facts in the header. These images have one level."""
     if level:
         raise no_level(path, level, 1)
     *shape, bits = header(path)
     if not 8 < bits <= 16:
         raise CodecError(
-            f"{codec}: not a PNG or JPEG 2000 file with 9 to 16 unsigned bits", Kind.UNSUPPORTED, path=path
+            f"{codec}: not a PNG or JPEG 2000 file with 9- to 16-bit unsigned samples", Kind.UNSUPPORTED, path=path
         )
     shape = shape[:2] if shape[2] == 1 else shape
     return Facts(codec, tuple(shape), "<u2", "YXS"[: len(shape)], 0, (tuple(shape),))
 
 
 def fill(path: str, level: int, into: NDArray[Any], report: Callable[[int], None], threads: int) -> None:  # noqa: ARG001
-    """Decode the image into an array of its shape."""
+    """Decode the image into an array of the same shape."""
     import imagecodecs
 
     with open(path, "rb") as file:  # noqa: PTH123 - text
@@ -47,7 +47,7 @@ def fill(path: str, level: int, into: NDArray[Any], report: Callable[[int], None
 
 
 def header(path: str) -> tuple[int, int, int, int]:
-    """Return the height, width, samples and bits (negative: signed) of a PNG or JPEG 2000 file, or zeros for others."""
+    """Return height, width, samples and bits (negative: signed) of a PNG or JPEG 2000 file, or zeros for others."""
     with open(path, "rb") as file:  # noqa: PTH123 - text
         head = file.read(4096)
     try:

@@ -1,8 +1,8 @@
-"""Decoding with Pillow: JPEG, PNG, WebP, GIF, BMP, ... Pillow decodes the whole image in the heap.
+"""Decoding with Pillow: JPEG, PNG, WebP, GIF, BMP, ... Pillow decodes the whole image into the heap.
 
-The pixels equal ``numpy.asarray(PIL.Image.open(path))``; those of palette images are palette indices. Pixels are in the
-order of the file, even in TIFF files, which Pillow would rotate; only a `Form` rotates images. Files whose samples
-Pillow would reduce to 8 bits are refused. Pillow's own limit, ``PIL.Image.MAX_IMAGE_PIXELS``, applies.
+The pixels equal ``numpy.asarray(PIL.Image.open(path))``; for palette images, they are palette indices. Pixels are in
+file order, even for TIFF files, which Pillow would rotate; only a `Form` rotates images. Files whose samples Pillow
+would reduce to 8 bits raise an error. Pillow's own limit, ``PIL.Image.MAX_IMAGE_PIXELS``, applies.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ _MODES = {
     "I": ("<i4", 1),
     "F": ("<f4", 1),
 }
-"""Element type and number of samples by Pillow's mode."""
+"""Element type and number of samples, by Pillow mode."""
 
 
 def facts(path: str, level: int, codec: str) -> Facts:
-    """Return the facts of the header. With Pillow, an image has one level."""
+    """Return the facts in the header. With Pillow, an image has one level."""
     if level:
         raise no_level(path, level, 1)
     with _opened(path) as image:
@@ -61,7 +61,7 @@ def facts(path: str, level: int, codec: str) -> Facts:
 
 
 def fill(path: str, level: int, into: NDArray[Any], report: Callable[[int], None], threads: int) -> None:  # noqa: ARG001
-    """Decode the image into an array of its shape, calling `report` with the bytes of each band."""
+    """Decode the image into an array of the same shape, calling `report` with the number of bytes in each band."""
     with _opened(path) as opened:
         expect_shape(path, (*_size(opened, upright=False), *into.shape[2:]), into)
         image = _loaded(opened, upright=False)
@@ -71,11 +71,11 @@ def fill(path: str, level: int, into: NDArray[Any], report: Callable[[int], None
 
 
 def decoded(path: str, form: Form) -> NDArray[Any]:
-    """Return the pixels of an image in a colour mode and size, as a read-only array.
+    """Return an image's pixels, converted to a colour mode and size, as a read-only array.
 
     The image is decoded, converted to the mode, and resized with Pillow's bilinear filter, which averages all pixels
-    when it reduces an image. If a JPEG is reduced to a quarter or less, the decoder itself reduces it to 1/2, 1/4 or
-    1/8, but to at least twice the final size.
+    when it reduces an image. If a JPEG image is reduced to a quarter or less, the decoder first reduces it to 1/2, 1/4
+    or 1/8, but to at least twice the final size.
     """
     with _opened(path) as opened:
         height, width = form.sides(*_size(opened, form.upright))
@@ -91,13 +91,13 @@ def decoded(path: str, form: Form) -> NDArray[Any]:
 
 
 def upright_shape(path: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the shape of an image after rotation according to its EXIF orientation."""
+    """Return an image's shape after rotation according to its EXIF orientation."""
     with _opened(path) as image:
         return (*_size(image, upright=True), *shape[2:])
 
 
 def _size(image: Image.Image, upright: bool) -> tuple[int, int]:
-    """Return the height and width of an image, upright or in the order of the file."""
+    """Return an image's height and width, upright or as in the file."""
     height, width = image.height, image.width
     if isinstance(image, TiffImageFile):  # some versions of Pillow have exchanged them already
         height, width = image.tag_v2[IMAGELENGTH], image.tag_v2[IMAGEWIDTH]
@@ -105,12 +105,12 @@ def _size(image: Image.Image, upright: bool) -> tuple[int, int]:
 
 
 def _is_turned(image: Image.Image) -> bool:
-    """Return whether the EXIF orientation exchanges height and width."""
+    """Return whether the EXIF orientation swaps height and width."""
     return image.getexif().get(0x0112) in (5, 6, 7, 8)
 
 
 def _loaded(image: Image.Image, upright: bool) -> Image.Image:
-    """Load an image, and return it upright or in the order of the file. Pillow itself rotates only TIFF files."""
+    """Load an image, and return it upright or as in the file. Pillow itself rotates only TIFF files."""
     orientation = image.getexif().get(0x0112, 1)
     image.load()
     if upright == isinstance(image, TiffImageFile) or orientation == 1:
@@ -121,7 +121,7 @@ def _loaded(image: Image.Image, upright: bool) -> Image.Image:
 
 
 def _loses_bits(path: str, image: Image.Image) -> bool:
-    """Return whether Pillow reduces the samples of a file to 8 bits."""
+    """Return whether Pillow would reduce a file's samples to 8 bits."""
     if image.mode.startswith(("I", "F")):
         return False
     if image.format == "AVIF":

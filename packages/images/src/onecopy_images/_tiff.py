@@ -1,7 +1,7 @@
-"""Decoding of TIFF, BigTIFF, OME-TIFF, NDPI, SVS and similar files with tifffile and imagecodecs.
+"""Decoding with tifffile and imagecodecs: TIFF, BigTIFF, OME-TIFF, NDPI, SVS and similar files.
 
-tifffile decodes segment by segment (strips or tiles) into the target. By default it reads up to 256 MB of a file at
-once, and keeps the decoded segments of all its threads in memory. This module sets smaller buffers.
+tifffile decodes segments (strips or tiles) one after the other into the target. By default, it reads up to 256 MB of a
+file at a time, and keeps the decoded segments of all threads in memory. This module uses smaller buffers.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _READ = 4 << 20
-"""Size in bytes of one read of compressed data."""
+"""Number of bytes per read of compressed data."""
 _PIECE = 16 << 20
-"""Size in bytes of one read of uncompressed data."""
+"""Number of bytes per read of uncompressed data."""
 
 
 def facts(path: str, level: int, codec: str) -> Facts:
-    """Return the facts of one level of the first series of a file."""
+    """Return the facts about one level of the first series in a file."""
     with tifffile.TiffFile(path) as file:
         series = _level(file, path, level)
         dtype = series.dtype
@@ -50,7 +50,7 @@ def facts(path: str, level: int, codec: str) -> Facts:
 
 
 def fill(path: str, level: int, into: NDArray[Any], report: Callable[[int], None], threads: int) -> None:
-    """Decode one level into an array of its shape, calling `report` with the bytes of each segment."""
+    """Decode one level into an array of the same shape, calling `report` with the number of bytes in each segment."""
     with tifffile.TiffFile(path) as file:
         series = _level(file, path, level)
         expect_shape(path, tuple(series.shape), into)
@@ -82,7 +82,7 @@ def _level(file: tifffile.TiffFile, path: str, level: int) -> Any:
 
 
 def _in_place(file: tifffile.TiffFile, series: Any) -> InPlace | None:
-    """Return the offset and dtype of pixels if they are uncompressed, contiguous, aligned and within the file."""
+    """Return the offset and dtype of the pixels if they are uncompressed, contiguous, aligned and within the file."""
     offset, keyframe = series.dataoffset, series.keyframe
     if offset is None or not keyframe.is_final or series.dtype.kind not in "uif" or offset % series.dtype.itemsize:
         return None
@@ -112,7 +112,7 @@ def _read(file: tifffile.TiffFile, path: str, series: Any, into: NDArray[Any], r
 
 
 def _by_itself(series: Any, into: NDArray[Any], report: Callable[[int], None], threads: int) -> None:
-    """Decode with `TiffPageSeries.asarray`, for missing pages and targets that cannot be reshaped to pages."""
+    """Decode with `TiffPageSeries.asarray`, if pages are missing or the target cannot be reshaped to pages."""
     if into.flags.c_contiguous and into.dtype == series.dtype:
         series.asarray(out=into, maxworkers=threads, buffersize=_READ)
     else:
@@ -121,9 +121,9 @@ def _by_itself(series: Any, into: NDArray[Any], report: Callable[[int], None], t
 
 
 def _check_segments(path: str, page: Any) -> None:
-    """Raise DamagedError if a segment extends beyond the end of the file, or is missing in the table of segments.
+    """Raise DamagedError if a segment extends beyond the end of the file or is missing from the segment table.
 
-    tifffile would decode an incomplete segment, and fill in any number of missing segments.
+    tifffile would decode incomplete segments, and fill in missing ones.
     """
     keyframe, end = page.keyframe, page.parent.filehandle.size
     if len(page.dataoffsets) < prod(keyframe.chunked) and not keyframe.is_contiguous:

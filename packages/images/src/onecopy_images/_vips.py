@@ -1,6 +1,6 @@
-"""Decoding with libvips (pyvips): JPEG 2000, HEIF, JPEG XL, SVS and other slides, in bands from top to bottom.
+"""Decoding with libvips (pyvips) in bands from top to bottom: JPEG 2000, HEIF, JPEG XL, SVS and other slides.
 
-The levels of slides are those of OpenSlide.
+The levels of slides are the same as in OpenSlide.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _TYPES = {
 }
 
 _NO_IMAGES = {"VipsForeignLoadCsv": "a CSV table", "VipsForeignLoadMatrix": "a text file of numbers"}
-"""Formats that libvips reads although they are not images, by the prefix of the loader's name."""
+"""Formats that libvips reads although they are not images, by the prefix of the loader name."""
 
 
 def facts(path: str, level: int, codec: str) -> Facts:
-    """Return the facts of the header."""
+    """Return the facts in the header."""
     first = _opened(path, 0)
     count = int(first.get("openslide.level-count")) if "openslide.level-count" in first.get_fields() else 1
     if level >= count:
@@ -49,7 +49,7 @@ def facts(path: str, level: int, codec: str) -> Facts:
 
 
 def fill(path: str, level: int, into: NDArray[Any], report: Callable[[int], None], threads: int) -> None:  # noqa: ARG001
-    """Decode one level into an array of its shape, calling `report` with the bytes of each band."""
+    """Decode one level into an array of the same shape, calling `report` with the number of bytes in each band."""
     image = _opened(path, level)
     expect_shape(path, _shape(image), into)
     dtype = np.dtype(_TYPES[image.format])

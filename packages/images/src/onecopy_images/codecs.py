@@ -6,11 +6,11 @@
 
 The libraries are tried in this order: tifffile (with imagecodecs) for files that begin with a TIFF signature, including
 NDPI and SVS slides; Pillow; imagecodecs, for PNG and JPEG 2000 files with more than 8 bits per sample; pyvips. A
-library is imported when it is tried for the first time. If possible, a library decodes strip by strip or tile by tile,
-and needs memory for a few strips in addition to the target; Pillow and imagecodecs need memory for the whole image.
+library is imported when it is first tried. Where possible, a library decodes strip by strip or tile by tile, and needs
+memory for only a few strips in addition to the target; Pillow and imagecodecs need memory for the whole image.
 
-**When not to use it.** To read an image once, calling the library directly is as good. `onecopy.images.open` is for
-images that several processes or runs read.
+**When not to use it.** To read an image only once, call the library directly. For images that several processes or runs
+read, use `onecopy.images.open`.
 
 **Threads.** All functions may be called from any thread. A library may start threads to decode.
 """
@@ -48,14 +48,14 @@ class Codec(NamedTuple):
     package: str
     """Name of the package that is imported."""
     module: str
-    """Name of the module that uses the library: ``facts(path, level, codec)`` returns the `Facts` of a level,
-    and ``fill(path, level, into, report, threads)`` decodes it and calls `report` with the bytes of each piece."""
+    """Name of the module that uses the library: ``facts(path, level, codec)`` returns the `Facts` about a level,
+    and ``fill(path, level, into, report, threads)`` decodes it and calls `report` with the size of each piece."""
     decoder: tuple[str, str] | None = None
-    """(distribution, package) that the library uses to decode."""
+    """(distribution, package) that the library uses for decoding."""
     signatures: tuple[bytes, ...] = (b"",)
-    """First bytes of the files for which the library is tried; by default, it is tried for all files."""
+    """Signatures of the files for which the library is tried; by default, it is tried for all files."""
     version: str = ""
-    """Name and version of the library and of its decoder. Part of store keys, because pixels may depend on versions."""
+    """Name and version of the library and of its decoder, contained in store keys because pixels may depend on them."""
 
     def reader(self) -> Any:
         """Import the library, and return the module that uses it."""
@@ -75,7 +75,7 @@ LIBRARIES = (
 
 
 def installed(library: Codec) -> Codec | None:
-    """Return a library with its version, or None if it is not installed."""
+    """Return a library together with its version, or None if it is not installed."""
     own = _version_of(library.package)
     if own is None:
         return None
@@ -85,7 +85,7 @@ def installed(library: Codec) -> Codec | None:
 
 
 def _version_of(package: str) -> str | None:
-    """Return a version or another identity of a package without importing it, or None if it is not installed."""
+    """Return a package's version, or another identity, without importing it; None if it is not installed."""
     from onecopy.store.packages import package_of, version_of
 
     try:
@@ -105,14 +105,14 @@ _PLAUSIBLE, _RATIO = 256 << 20, 1400
 """Limits against decompression bombs: if an image, a strip, or all strips together exceed 256 MiB, the file must have
 at least a 1,400th of their size, which is about the maximum compression ratio of LZW, deflate and JPEG."""
 _SMALL, _READ_AHEAD = 1 << 20, 16 << 20
-"""Size of pixels below which the available memory is not checked; memory of a TIFF library besides segments."""
+"""Pixel bytes below which available memory is not checked; memory that a TIFF library needs besides segments."""
 
 
 def each_for(path: str | os.PathLike[str]) -> Iterator[Codec]:
-    """Yield the installed libraries that may read a file, in the order in which they are tried.
+    """Yield the installed libraries that may be able to read a file, in the order in which they are tried.
 
-    The iteration looks for a library only when it reaches it. It reads the first 16 bytes of the file. Raise CodecError
-    if no library is installed that might read the file.
+    The iteration checks whether a library is installed only when it reaches that library. It reads the first 16 bytes
+    of the file. Raise CodecError if no installed library might be able to read the file.
     """
     text = path_text(path)
     with open_regular(text) as file:
@@ -130,7 +130,7 @@ def each_for(path: str | os.PathLike[str]) -> Iterator[Codec]:
 
 
 def pillow(path: str) -> Codec:
-    """Return the codec of Pillow. Raise CodecError, which names the image, if Pillow is not installed."""
+    """Return the Pillow codec. Raise CodecError, which names the image, if Pillow is not installed."""
     codec = installed(PILLOW)
     if codec is None:
         raise CodecError(f"cannot convert the image without Pillow: {_INSTALL}", Kind.UNSUPPORTED, path=path)
@@ -176,19 +176,19 @@ def decode(
     threads: int | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Facts:
-    """Decode one level of an image into an existing array, strip by strip, and return the facts of its header.
+    """Decode one level of an image into an existing array, strip by strip, and return the facts in its header.
 
     Parameters
     ----------
     path
         A file of any format that an installed library supports.
     into
-        A writable array with exactly the shape of the level, in any memory. Elements are converted to its dtype. After
-        an error, it may be partly filled.
+        A writable array with exactly the level's shape, in any memory. Elements are converted to the array's dtype.
+        After an error, the array may be partly filled.
     level
         Level of an image pyramid; 0 is the largest.
     threads
-        Number of threads, if the library uses several; None: the number of CPUs of this process, at most 4.
+        Number of threads, if the library uses several; None: the number of CPUs available to this process, at most 4.
     progress
         Called with (bytes done, bytes in total) after each strip. An exception that it raises stops the decoding.
 
@@ -199,9 +199,9 @@ def decode(
     CodecError
         No installed library can read the file, or its bytes are damaged.
     FileChanged
-        The file was replaced or written during the decoding.
+        The file was replaced or modified during decoding.
     ValueError
-        The image has no such level, or the array has another shape or is read-only.
+        The image has no such level, or the array is read-only or has a different shape.
 
     Examples
     --------
@@ -223,9 +223,9 @@ def decode(
 
 
 def first_that_can(path: str | os.PathLike[str], use: Callable[[Codec], T]) -> T:
-    """Return `use(codec)` of the first library that does not raise CodecError.
+    """Call `use` with each library in turn, and return the result of the first call that does not raise CodecError.
 
-    If all libraries raise it, raise a CodecError with all their messages. A DamagedError is raised immediately.
+    If all calls raise CodecError, raise a CodecError with all messages. A DamagedError is passed on immediately.
     """
     messages: list[str] = []
     for codec in each_for(path):
@@ -244,7 +244,7 @@ def first_that_can(path: str | os.PathLike[str], use: Callable[[Codec], T]) -> T
 
 
 def facts_of(codec: Codec, path: str | os.PathLike[str], level: int) -> Facts:
-    """Return the facts that a library reads from the header of a file."""
+    """Return the facts that a library reads from a file's header."""
     text, level = path_text(path), non_negative("level", level)
     with translated(text, codec):
         try:
@@ -263,7 +263,7 @@ def facts_of(codec: Codec, path: str | os.PathLike[str], level: int) -> Facts:
 
 
 def check_size(path: str, facts: Facts, max_bytes: int | str | None) -> None:
-    """Raise DamagedError if the decoded image exceeds `max_bytes`, or by default a plausible size for its file."""
+    """Raise DamagedError if the decoded image exceeds `max_bytes`, or by default, a plausible size for its file."""
     nbytes = os.stat(path).st_size  # noqa: PTH116 - text
     most = most_at_once = most_decoded = max(_PLAUSIBLE, _RATIO * nbytes)
     if max_bytes is not None:
@@ -289,9 +289,9 @@ def fill(
     threads: int | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> None:
-    """Decode a level with one library, which returned `facts` for it. See `decode`.
+    """Decode a level with the library that returned `facts` for it. See `decode`.
 
-    Raise NotEnoughMemory if the library would need more than the available memory in addition to the pixels.
+    Raise NotEnoughMemory if the library needs more memory than is available, in addition to the pixels.
     """
     text = path_text(path)
     if into.shape != facts.shape or not into.flags.writeable:
@@ -333,7 +333,7 @@ def fill(
 
 
 def identity_of(path: str) -> FileIdentity:
-    """Return the identity of a file's contents, or zeros if there is no file."""
+    """Return the identity of a file's contents, or zeros if the file does not exist."""
     try:
         return file_identity(path)
     except FileNotFoundError:
@@ -341,7 +341,7 @@ def identity_of(path: str) -> FileIdentity:
 
 
 def expect_identity(path: str, expected: FileIdentity, cause: Exception | None = None) -> None:
-    """Raise FileChanged, with its `cause`, if the identity of a file has changed."""
+    """Raise FileChanged from `cause` if the identity of a file has changed."""
     if identity_of(path) != expected:
         raise changed(path, "it was being decoded") from cause
 
@@ -353,7 +353,7 @@ def changed(path: str, doing: str) -> FileChanged:
 
 @contextlib.contextmanager
 def translated(path: str, codec: Codec) -> Iterator[None]:
-    """Convert exceptions of a library to CodecError, except an OSError of the system and errors of onecopy."""
+    """Convert a library's exceptions to CodecError, except OSErrors from the system and onecopy's own errors."""
     try:
         yield
     except (FormatError, FileChanged, NoLevelError):

@@ -1,4 +1,4 @@
-"""`Image` and `Images`: mapped pixels. `Facts`: the contents of a header. Errors for images that cannot be read."""
+"""`Image` and `Images` (mapped pixels), `Facts` (the contents of a header), and errors for unreadable images."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class CodecError(FormatError):
 class DamagedError(CodecError):
     """An image file is truncated, or its header declares an implausible size.
 
-    No other library is tried, because some would fill in missing pixels, and all would need the memory.
+    No other library is tried, because some would fill in missing pixels, and all would need the same memory.
     """
 
 
@@ -61,30 +61,30 @@ def expect_shape(path: str, now: tuple[int, ...], into: NDArray[Any]) -> None:
 
 
 def bands(into: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
-    """Yield parts of an array of about 4 MiB each, from top to bottom, and the number of their first row."""
+    """Yield parts of an array, each of about 4 MiB, from top to bottom, and the number of each part's first row."""
     rows = max(1, (4 << 20) * len(into) // max(1, into.nbytes))
     return ((top, into[top : top + rows]) for top in range(0, len(into), rows))
 
 
 class InPlace(NamedTuple):
-    """The place of uncompressed pixels in a file, which can be mapped."""
+    """The location of uncompressed pixels in a file, which can be mapped."""
 
     offset: int
     """Offset of the first pixel in bytes."""
     dtype: str
-    """Element type in numpy's notation, in the byte order of the file: ">u2"."""
+    """Element type in NumPy's notation, in the byte order of the file: ">u2"."""
 
 
 class Facts(NamedTuple):
-    """The facts in the header of an image about one level."""
+    """The facts about one level of an image, from its header."""
 
     codec: str
-    """The decoding library with versions: "tifffile 2026.3.3, imagecodecs 2026.3.6"; for palette images "pillow
+    """The decoding library, with versions: "tifffile 2026.3.3, imagecodecs 2026.3.6"; for palette images "pillow
     12.0.0, palette indices"."""
     shape: tuple[int, ...]
     """Shape of the level in elements."""
     dtype: str
-    """Element type in numpy's notation, little-endian."""
+    """Element type in NumPy's notation, little-endian."""
     axes: str
     """One letter per axis: "YX", "YXS" (S: samples of a pixel), "ZYX"."""
     level: int
@@ -92,11 +92,11 @@ class Facts(NamedTuple):
     levels: tuple[tuple[int, ...], ...]
     """Shapes of all levels; the first one is the largest."""
     in_place: InPlace | None = None
-    """Place of the pixels in the file if they are uncompressed, or None if they must be decoded."""
+    """Location of the pixels in the file if they are uncompressed, or None if they must be decoded."""
     at_once: int = 0
-    """Bytes of the largest strip or tile of a TIFF, which is decoded into additional memory."""
+    """Size in bytes of a TIFF file's largest strip or tile, which is decoded into additional memory."""
     decoded: int = 0
-    """Bytes of all decoded strips or tiles of a TIFF, including the parts outside of the image."""
+    """Total size in bytes of a TIFF file's decoded strips or tiles, including parts outside of the image."""
 
     @property
     def nbytes(self) -> int:
@@ -107,9 +107,9 @@ class Facts(NamedTuple):
 
     @classmethod
     def of_file(cls, file: ArrayFile) -> Facts:
-        """Return the facts of an array file that `metadata` wrote, or defaults for a file without metadata.
+        """Return the facts in an array file's metadata (see `metadata`), or defaults for a file without metadata.
 
-        Raise FormatError if the file has several arrays and none is called "data", or if the metadata are damaged.
+        Raise FormatError if the file contains several arrays and none is named "data", or if the metadata is damaged.
         """
         if len(file) != 1 and NAME not in file:
             raise FormatError(
@@ -127,7 +127,7 @@ class Facts(NamedTuple):
             levels = tuple(tuple(map(int, one)) for one in about["levels"])
             return cls(str(about["codec"]), entry.shape, dtype, str(about["axes"]), int(about["level"]), levels)
         except (ValueError, KeyError, TypeError) as error:
-            raise FormatError(f"the image metadata are damaged: {error!r}", path=file.path) from None
+            raise FormatError(f"the image metadata is damaged: {error!r}", path=file.path) from None
 
     def metadata(self, source: str) -> dict[str, str]:
         """Return the metadata to save in an artefact."""
@@ -137,9 +137,9 @@ class Facts(NamedTuple):
 
 
 class Image(Closeable):
-    """A read-only image, returned by `open`, whose pixels are mapped pages that all processes of the machine share.
+    """A read-only image, returned by `open`, whose pixels are mapped pages that all processes on the machine share.
 
-    The pickle of an image consists of the path and identity of the mapped file, so another process maps the same pages.
+    An image's pickle consists of the path and identity of the mapped file, so another process maps the same pages.
     Views of `array` keep the mapping alive after `close`. ``np.asarray(image)`` returns `array` without a copy.
     """
 
@@ -159,7 +159,7 @@ class Image(Closeable):
         self.codec = facts.codec
         """The library that decoded the image, with versions, or "" if nothing was decoded."""
         self.reason = reason
-        """The origin of the pixels as a sentence: decoded by this call, decoded before, or mapped from the file.
+        """Where the pixels came from, as a sentence: decoded by this call, decoded earlier, or mapped from the file.
         For palette images it also states that the pixels are palette indices."""
         self.artefact = artefact
         """The decoded image in the store, or None if the image file itself is mapped."""
@@ -191,7 +191,7 @@ class Image(Closeable):
 
     @property
     def dtype(self) -> Any:
-        """Numpy dtype of `array`. If the image file itself is mapped, it has the byte order of the file."""
+        """NumPy dtype of `array`. If the image file itself is mapped, it has the byte order of the file."""
         return self.array.dtype
 
     @property
@@ -234,23 +234,23 @@ class Image(Closeable):
 
 
 class Images(Closeable):
-    """A read-only sequence of decoded images, whose pixels are mapped pages that all processes share.
+    """A read-only sequence of decoded images whose pixels are mapped pages that all processes share.
 
     ``images[i]`` is an array of shape (height, width) or (height, width, samples) without a copy. If all images have
     the same shape, ``images[2:5]`` and ``images[[7, 1]]`` are arrays with an additional axis; the first is a view, the
-    second a copy. Arrays keep the mapping alive after `close`.
+    second a copy. The arrays keep the mapping alive after `close`.
 
-    A pickle contains the path and identity of the file, a few hundred bytes, so any other process maps the same pages.
-    Unpickling raises `onecopy.errors.FileChanged` if the file has been replaced or modified.
+    A pickle contains only the path and identity of the file (a few hundred bytes), so any other process maps the same
+    pages. Unpickling raises `onecopy.errors.FileChanged` if the file has been replaced or modified.
 
     Raises
     ------
     FormatError
-        The file does not contain a dataset of images.
+        The file does not contain an image dataset.
     """
 
     report: Artefact | None = None
-    """The path, the duration, and whether this call decoded the images; None after unpickling."""
+    """A report with the path, the duration, and whether this call decoded the images; None after unpickling."""
 
     mapped_by_onecopy = True  # `onecopy.torch.share_dataset` leaves it as it is
 
@@ -331,7 +331,7 @@ class Images(Closeable):
 
     @property
     def shapes(self) -> NDArray[Any]:
-        """Shapes of the images, as int64 of shape (images, axes)."""
+        """Shapes of the images, as an int64 array of shape (images, axes)."""
         import numpy as np
 
         if self._ragged is not None:
@@ -341,7 +341,7 @@ class Images(Closeable):
 
     @property
     def dtype(self) -> Any:
-        """Numpy dtype of the pixels."""
+        """NumPy dtype of the pixels."""
         return self._all.dtype
 
     @property
@@ -356,7 +356,7 @@ class Images(Closeable):
 
     @cached_property
     def errors(self) -> dict[int, str]:
-        """For each image that could not be decoded, its number and the reason; its pixels are zeros."""
+        """The number of each image that could not be decoded, with the reason. The pixels of these images are zeros."""
         text = bytes(self.file["errors"]) if "errors" in self.file else b"{}"
         try:
             return {int(number): str(reason) for number, reason in json.loads(text).items()}

@@ -1,4 +1,4 @@
-"""`open`: map an image that is decoded once per machine. `decode`: decode an image into a scratch file."""
+"""`open` maps an image that is decoded once per machine; `decode` decodes an image into a scratch file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from onecopy_images.codecs import Codec
 
 _VERSION = "2"
-"""Version of the artefacts. It is part of their keys, so a new version causes all images to be decoded again."""
+"""Version of the artefacts. It is part of their keys, so changing it causes all images to be decoded again."""
 _OURS = (".oc", ".safetensors")
 
 
@@ -40,9 +40,9 @@ def open(
     """Open an image as an array that all processes share. The first process decodes it into the store.
 
     An uncompressed TIFF is mapped directly. Other images are decoded once per machine by the first installed library
-    that can read them (see `onecopy.images.codecs`), directly into a file of the store. Its key consists of the
-    identity of the image file, the level, and the versions of the library. The file appears when it is complete. If its
-    builder is killed, a waiting process decodes the image. ``onecopy store prune`` removes decoded images.
+    that can read them (see `onecopy.images.codecs`), directly into a file in the store. Its key consists of the image
+    file's identity, the level, and the library's versions. The file appears only when it is complete. If the decoding
+    process is killed, a waiting process decodes the image. ``onecopy store prune`` removes decoded images.
 
     Parameters
     ----------
@@ -51,19 +51,19 @@ def open(
     level
         Level of an image pyramid; 0 is the largest.
     store
-        The store of the decoded images: a `onecopy.Store` or a folder; None: the default folder on disk.
+        The store for the decoded images: a `onecopy.Store` or a folder; None: the default folder on disk.
     max_bytes
         Maximum size of the decoded level, in bytes or as text such as "20 GB". A larger image raises an error before
-        any space is reserved. None: 256 MiB, or 1400 times the size of the file if that is more.
+        any space is reserved. None: 256 MiB, or 1400 times the file's size, whichever is larger.
     threads
-        Number of threads of the decoding library; None: the number of CPUs of this process, at most 4.
+        Number of threads that the decoding library uses; None: the number of CPUs available to this process, at most 4.
     progress
-        Called with (bytes done, bytes in total) if this process decodes. An exception of it stops the decoding.
+        Called with (bytes done, bytes in total) if this process decodes. Decoding stops if it raises an exception.
 
     Raises
     ------
     OSError
-        The file does not exist. ENOSPC: there is no space for the decoded image, which is detected in advance.
+        The file does not exist. ENOSPC: there is not enough space for the decoded image; this is detected in advance.
     CodecError
         No installed library can read the image, its bytes are damaged, or it is larger than `max_bytes`.
     FileChanged
@@ -126,10 +126,10 @@ def decode(
     threads: int | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Scratch:
-    """Decode an image into an unnamed scratch file on disk, as writable pixels of this process outside of the heap.
+    """Decode an image into an unnamed scratch file on disk: writable pixels that do not occupy this process's heap.
 
-    Use this function to change pixels, and for images that are larger than memory. `open` is for images that several
-    processes read; `onecopy.images.codecs.decode` decodes into an existing array.
+    Use this function to modify pixels, or for images that are larger than memory. For images that several processes
+    read, use `open`. `onecopy.images.codecs.decode` decodes into an existing array.
 
     Parameters
     ----------
@@ -141,7 +141,7 @@ def decode(
     Raises
     ------
     OSError
-        The file does not exist. ENOSPC: there is no space for the decoded image, which is detected in advance.
+        The file does not exist. ENOSPC: there is not enough space for the decoded image; this is detected in advance.
     CodecError, FileChanged, ValueError
         As for `open`.
 
@@ -186,7 +186,7 @@ def _build(
     threads: int | None,
     progress: Callable[[int, int], object] | None,
 ) -> None:
-    """Decode into the file that becomes the artefact, without a copy. After an error, no file is left."""
+    """Decode directly into the file that becomes the artefact. If an error occurs, no file is left behind."""
 
     def report(done: int, total: int) -> None:
         report_progress(done)
@@ -201,7 +201,7 @@ def _build(
 
 
 def _reserved(facts: Facts, target: Path) -> Scratch:
-    """Return memory for the pixels: a scratch file, or the heap if the file system cannot reserve space."""
+    """Return memory for the pixels: in a scratch file, or on the heap if the file system cannot reserve space."""
     from onecopy.arrays.scratch import alloc, scratch  # opening a decoded image needs neither
 
     try:
@@ -218,7 +218,7 @@ def _of_artefact(path: str, artefact: Artefact) -> Image:
 
 
 def _of_file(path: str, file: OneFile, reason: str, artefact: Artefact | None = None) -> Image:
-    """Return the image in an array file, which is closed after an error."""
+    """Return the image in an array file. Close the file if an error occurs."""
     try:
         return Image(path, file, Facts.of_file(file), reason, artefact)
     except BaseException:

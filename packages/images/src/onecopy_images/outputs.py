@@ -1,9 +1,9 @@
-"""Outputs of a mosaic: an array of the caller, an unnamed scratch file, or a file in one of four formats.
+"""Outputs of a mosaic: the caller's array, an unnamed scratch file, or a file in one of four formats.
 
 For files, tiles are pasted into a scratch file whose space is reserved, so that a full disk raises an error before the
 first tile is decoded. The scratch file becomes an ``.oc`` file without a copy. TIFF and Zarr files are encoded from it
-at the end, tile by tile, at a temporary path beside the target, and renamed when they are complete. The space of a TIFF
-is reserved in advance too; the size of a Zarr array is unknown until it is compressed.
+at the end, tile by tile, at a temporary path next to the target, and renamed when they are complete. The space for a
+TIFF file is also reserved in advance; the size of a Zarr array is unknown until it is compressed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _TILE = (512, 512)
 _USUAL_CAP = 512 << 20
-"""Maximum bytes of a large canvas in memory by default."""
+"""Default maximum for the bytes of a large canvas in memory."""
 _OURS, _TIFF, _ZARR = (".oc", ".safetensors"), (".tif", ".tiff"), (".zarr",)
 
 
@@ -55,22 +55,22 @@ class Work(NamedTuple):
     shares: list[Share]
     """Visible parts of the tiles, from top to bottom."""
     may_be_cut: Callable[[int], bool]
-    """Returns whether a tile may be loaded more than once."""
+    """A function that returns whether a tile may be loaded more than once."""
 
 
 class Output(Closeable):
-    """An array of the caller, which any number of threads fill once.
+    """The caller's array, which any number of threads fill once.
 
     Closing an output removes files and memory that `finish` has not returned.
     """
 
     window: Window | None = None
-    """The rows that are in memory, in which the caller of `put` requests space. None if all rows may be in memory."""
+    """The window of rows in memory, in which the caller of `put` requests space; None if all rows may be in memory."""
 
     def __init__(self, array: NDArray[Any], shares: list[Share]) -> None:
         self._array = array
         self.shares = shares
-        """The shares to write, in this order. They may be cut into smaller shares than those of the `Work`."""
+        """The shares to write, in this order. They may be smaller than the shares in the `Work`."""
 
     def put(self, place: Rectangle, pixels: NDArray[Any]) -> None:
         """Write pixels into a rectangle."""
@@ -94,7 +94,7 @@ class ScratchOutput(Output):
         self._through_memory = canvas.memory_cap is None and reserved
 
     def put(self, place: Rectangle, pixels: NDArray[Any]) -> None:
-        """Write pixels into a rectangle by the mapping, or by system calls with a memory cap or unreserved space."""
+        """Write pixels into a rectangle through the mapping; with a memory cap or unreserved space, by system calls."""
         if self.window is not None:
             self.window.put(place, pixels)
         elif self._through_memory:
@@ -120,7 +120,7 @@ class ScratchOutput(Output):
 
 
 class FileOutput(ScratchOutput):
-    """A file that a scratch file becomes, or that is encoded from a scratch file."""
+    """A file that is made by renaming a scratch file or encoded from one."""
 
     def __init__(
         self, canvas: Scratch, work: Work, target: Path, tile: tuple[int, int], *, reserved: bool, overwrite: bool
@@ -159,7 +159,7 @@ class FileOutput(ScratchOutput):
         return Finished(path=path)
 
     def _named(self, error: BaseException) -> BaseException:
-        """Add the name of the target to an error. Errors of encoders have no name, or that of the temporary file."""
+        """Add the target's name to an error, because encoders' errors contain no name or that of the temporary file."""
         if isinstance(error, OSError):
             error.filename = str(self._target)
         return error
@@ -181,18 +181,18 @@ def output_for(
     *,
     overwrite: bool,
 ) -> Output:
-    """Return the output for a canvas. Errors in `out` are raised before any tile is decoded.
+    """Return the output for a canvas. Problems with `out` raise errors before any tile is decoded.
 
     Raises
     ------
     ValueError
-        `out` is an array that is too small, read-only or of another dtype, or a path with an unknown suffix.
+        `out` is an array that is too small, read-only or of a different dtype, or a path with an unknown suffix.
     FileExistsError
         The path exists.
     OSError
-        There is no space for the canvas.
+        There is not enough space for the canvas.
     ImportError
-        The library of the format is not installed.
+        The library for the format is not installed.
     """
     if out is None or isinstance(out, str | os.PathLike):
         if out is None:
@@ -224,7 +224,7 @@ def _canvas(
     *,
     anywhere: bool,
 ) -> tuple[Scratch, bool]:
-    """Return a scratch file, and whether its space is reserved, which not every file system supports."""
+    """Return a scratch file, and whether its space is reserved (not every file system supports this)."""
     try:
         return scratch(shape, dtype, folder, max_resident=max_resident, anywhere=anywhere), True
     except OSError as error:
@@ -234,10 +234,10 @@ def _canvas(
 
 
 def _rows_at_a_time(canvas: Scratch, work: Work, *, ours: bool) -> tuple[list[Share], Window | None]:
-    """Return the shares in the order of writing, and a window if only some rows of the canvas may be in memory.
+    """Return the shares in writing order, and a window if only some rows of the canvas may be in memory.
 
-    No window is used if too many rows are partly written at a time (tiles in memory are cut to avoid that), or if it
-    would overwrite pixels of the caller that no tile covers.
+    No window is used if too many rows would be partly written at a time (tiles in memory are cut to avoid that), or if
+    it would overwrite the caller's pixels where no tile covers them.
     """
     held, shares = canvas.memory_cap, work.shares
     if held is None and ours:
@@ -258,8 +258,8 @@ def _rows_at_a_time(canvas: Scratch, work: Work, *, ours: bool) -> tuple[list[Sh
 def _usual_cap(shape: tuple[int, ...], dtype: np.dtype[Any], work: Work) -> int | None:
     """Return the default of `max_resident` in bytes, or None if the whole canvas may be in memory.
 
-    Above an eighth of the available memory, the kernel throttles writers to the speed of the disk, so more memory does
-    not make writing faster.
+    Beyond an eighth of the available memory, the kernel throttles writers to the speed of the disk, so using more
+    memory does not speed up writing.
     """
     available, row = available_memory(), prod(shape[1:]) * dtype.itemsize
     if available is None or shape[0] * row <= available // 8:
@@ -284,7 +284,7 @@ def _check_target(target: Path, tile: tuple[int, int] | None, overwrite: bool) -
 
 
 def write_tiff(canvas: Scratch, path: Path, tile: tuple[int, int], *, is_ome: bool) -> None:
-    """Write a tiled TIFF or OME-TIFF, possibly into reserved space, releasing rows after they are written."""
+    """Write a tiled TIFF or OME-TIFF file, possibly into reserved space, and release rows after they are written."""
     import tifffile
 
     def opener(name: str, flags: int) -> int:
@@ -312,7 +312,7 @@ def write_tiff(canvas: Scratch, path: Path, tile: tuple[int, int], *, is_ome: bo
 class _Plain(io.BufferedWriter):
     """A buffered file that ends at the last written byte, although more space is reserved.
 
-    It has no `fileno`, so that numpy writes through it, because errors of `ndarray.tofile` have no errno or file name.
+    It has no `fileno`, so that NumPy writes through it: errors from `ndarray.tofile` contain no errno or file name.
     """
 
     end = 0
@@ -330,13 +330,13 @@ class _Plain(io.BufferedWriter):
 
 
 def max_tiff_bytes(canvas: Scratch, tile: tuple[int, int]) -> int:
-    """Return the maximum size of a canvas's TIFF file: tiles, two numbers per tile, and a header."""
+    """Return the maximum size of the TIFF file for a canvas: tiles, two numbers per tile, and a header."""
     tiles = prod(-(-extent // side) for extent, side in zip(canvas.shape[:2], tile, strict=True))
     return int(tiles * (prod(tile) * prod(canvas.shape[2:]) * canvas.dtype.itemsize + 16 + 16)) + (1 << 16)
 
 
 def _blocks(canvas: Scratch, tile: tuple[int, int]) -> Iterator[NDArray[Any]]:
-    """Yield the tiles of a canvas in row-major order, padded with zeros. Release each row of tiles after use."""
+    """Yield a canvas's tiles in row-major order, padded with zeros. Release each row of tiles after use."""
     for top in range(0, canvas.shape[0], tile[0]):
         for left in range(0, canvas.shape[1], tile[1]):
             block = canvas.array[top : top + tile[0], left : left + tile[1]]
@@ -348,7 +348,7 @@ def _blocks(canvas: Scratch, tile: tuple[int, int]) -> Iterator[NDArray[Any]]:
 
 
 def write_zarr(canvas: Scratch, path: Path, tile: tuple[int, int]) -> None:
-    """Write a Zarr array with a chunk for each tile, releasing rows of the canvas after they are written."""
+    """Write a Zarr array with a chunk for each tile, and release rows of the canvas after they are written."""
     import zarr
 
     shape = canvas.shape

@@ -4,10 +4,10 @@
     whole = oc.images.mosaic(tiles, found.positions, out="slide.oc", max_resident="512 MiB")
 
 The visible rectangles of all tiles are computed first (see `onecopy_images.regions`). Every pixel of the canvas is
-written once, by the topmost tile, and each tile is decoded once, from top to bottom. The order of writes does not
-matter, so threads, or with `part` processes, can share the work.
+written once, from the topmost tile, and each tile is decoded once, from top to bottom. The order of writes does not
+matter, so threads (or processes, with `part`) can share the work.
 
-**When not to use it.** For blending, because each pixel is copied from one tile.
+**When not to use it.** For blending, because each pixel is copied from exactly one tile.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ Out: TypeAlias = "NDArray[Any] | Scratch | str | os.PathLike[str] | None"
 
 
 _SPARE = 32 << 20
-"""Bytes of memory that are reserved for pages being read and written."""
+"""Bytes of memory reserved for pages that are being read and written."""
 
 
 @dataclass(frozen=True)
 class Mosaic(Closeable):
-    """A finished mosaic. `str` gives a one-line summary."""
+    """A finished mosaic. `str` returns a one-line summary."""
 
     shape: tuple[int, ...]
     """Shape of the canvas: (rows, columns) or (rows, columns, samples)."""
     dtype: Any
-    """numpy dtype of the pixels."""
+    """NumPy dtype of the pixels."""
     array: NDArray[Any] | None
     """The pixels: `out`, the array of the scratch file, or a mapped file; None after writing TIFF or Zarr."""
     path: str | None
@@ -63,15 +63,15 @@ class Mosaic(Closeable):
     tiles: int
     """Number of tiles that were decoded and pasted."""
     hidden: tuple[int, ...]
-    """Numbers of tiles that other tiles cover completely, and that are not decoded."""
+    """Numbers of the tiles that were not decoded, because other tiles cover them completely."""
     covered: int
-    """Number of pixels that are covered by tiles. The others are zero, or unchanged in `out`."""
+    """Number of pixels that tiles cover. The others are zero, or unchanged in `out`."""
     seconds: float
-    """Time of the whole call in seconds."""
+    """Duration of the whole call in seconds."""
     _close: Callable[[], None]
 
     def close(self) -> None:
-        """Release the scratch file or the mapping of the pixels. An `out` of the caller stays open."""
+        """Release the scratch file or the mapping of the pixels. If the caller passed `out`, it stays open."""
         self._close()
 
     def __str__(self) -> str:
@@ -109,27 +109,27 @@ def mosaic(
     positions
         (row, column) of the upper left corner of each tile in whole pixels, not negative, as from `register`.
     out
-        None: an unnamed scratch file on disk (`onecopy.scratch`). An array or a `Scratch`: it is filled from its upper
+        None: an unnamed scratch file on disk (`onecopy.scratch`). An array or a `Scratch`: it is filled from the upper
         left corner, and pixels that no tile covers keep their values. A path: ``.oc`` and ``.safetensors`` become a
         mapped image without a copy; ``.tif`` and ``.tiff`` are written by tifffile (``.ome.tif`` as OME-TIFF),
         ``.zarr`` by zarr. The file appears when it is complete.
     order
         "given", or the numbers of all tiles in the order of pasting.
     tile
-        (rows, columns) of the tiles of a TIFF file (multiples of 16) or of the chunks of a Zarr array; None: 512 x 512.
+        (rows, columns) of a TIFF file's tiles (multiples of 16) or of a Zarr array's chunks; None: 512 x 512.
     shape
         (rows, columns) of the canvas, which must contain all tiles; None: the smallest canvas that contains them.
     max_resident
         Maximum bytes of the canvas in memory, as a number or text such as "512 MiB". None: the whole canvas, or, if it
         exceeds an eighth of the available memory, 512 MiB or the size of one row of tiles.
     folder
-        Folder of the scratch file; None: that of the path, or the default of `onecopy.scratch`.
+        Folder for the scratch file; None: the folder of the output path, or the default of `onecopy.scratch`.
     part
-        (index, count): write only this part of the rows, if several processes fill the same array or scratch. Requires
-        `out`.
+        (index, count): write only this part of the rows, so that several processes can fill the same array or scratch.
+        Requires `out`.
     threads
-        Number of threads that decode and paste; None: the number of CPUs of this process, at most 4. Each thread keeps
-        one tile in memory; fewer threads run if the available memory does not suffice.
+        Number of threads that decode and paste; None: the number of CPUs available to this process, at most 4. Each
+        thread keeps one tile in memory; if memory is insufficient, fewer threads run.
     overwrite
         Whether to replace an existing file at the path.
     progress
@@ -138,10 +138,10 @@ def mosaic(
     Raises
     ------
     ValueError, TypeError
-        A position is negative or its tile exceeds the canvas, tiles differ in dtype, or `order` is not a permutation.
+        A position is negative, a tile exceeds the canvas, tiles have different dtypes, or `order` is not a permutation.
     OSError
-        ENOSPC: there is no space for the canvas, which is detected before any tile is decoded. FileExistsError: the
-        path exists. FileNotFoundError: a tile does not exist.
+        ENOSPC: there is not enough space for the canvas; this is detected before any tile is decoded. FileExistsError:
+        the path exists. FileNotFoundError: a tile does not exist.
     CodecError
         A tile cannot be decoded.
     NotEnoughMemory
@@ -283,7 +283,7 @@ def _ranked(order: Literal["given"] | Sequence[int], count: int) -> Sequence[int
 
 
 def _that_fit(plan: _Plan, threads: int) -> int:
-    """Return the number of threads whose tiles fit into memory."""
+    """Return how many threads can run so that their tiles fit into memory."""
     largest = max((plan.tiles.loaded_bytes(share.tile) for share in plan.shares), default=0)
     available = available_memory()
     if largest == 0 or available is None:

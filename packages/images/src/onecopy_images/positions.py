@@ -29,10 +29,10 @@ class Edge(NamedTuple):
 
 
 def joined(count: int, edges: Sequence[Edge], tolerance: int) -> tuple[NDArray[np.int64], tuple[int, ...]]:
-    """Return the positions of tiles, and the numbers of tiles that no verified edges connect with the largest group.
+    """Return the tiles' positions, and the numbers of tiles that no verified edges connect to the largest group.
 
-    The spanning tree prefers verified edges. The least squares include verified edges that differ from the tree by at
-    most `tolerance` pixels. The graph of all edges must be connected, with one edge per pair.
+    The spanning tree prefers verified edges. The least-squares fit includes verified edges that differ from the tree by
+    at most `tolerance` pixels. The graph of all edges must be connected, with at most one edge per pair.
     """
     ranked = sorted(edges, key=lambda edge: (not edge.verified, -edge.weight))
     costs = _graph(count, [(edge.first, edge.second) for edge in ranked], range(1, len(ranked) + 1))

@@ -1,7 +1,7 @@
-"""Computes the visible part of each tile, as rectangles of the canvas that do not overlap.
+"""Computes the visible part of each tile, as non-overlapping rectangles on the canvas.
 
 The visible part of a tile consists of the pixels that no later tile covers. Because the rectangles are disjoint, each
-tile can be written once, in any order, and by several threads or processes at a time.
+tile can be written once, in any order, by several threads or processes at the same time.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Share(NamedTuple):
 
 
 def shares(places: NDArray[np.int64], order: Sequence[int]) -> list[Share]:
-    """Return the visible parts of tiles from top to bottom, without tiles that are covered completely.
+    """Return the visible parts of the tiles from top to bottom, without tiles that are completely covered.
 
     Parameters
     ----------
@@ -107,12 +107,12 @@ def shares(places: NDArray[np.int64], order: Sequence[int]) -> list[Share]:
 
 
 def downwards(found: Iterable[Share]) -> list[Share]:
-    """Sort shares in the order of writing: from top to bottom, then from left to right."""
+    """Sort shares in writing order: from top to bottom, then from left to right."""
     return sorted(found, key=lambda share: share.shown[0])
 
 
 def in_bands(whole: Iterable[Share], rows: int, may_be_cut: Callable[[int], bool]) -> list[Share]:
-    """Cut the shares of tiles that may be cut at multiples of `rows` rows.
+    """Cut shares at multiples of `rows` rows, if their tiles may be cut.
 
     Examples
     --------
@@ -145,7 +145,7 @@ def within(share: Share, first: int, last: int) -> Share | None:
 
 
 def span_of(shares: list[Share]) -> int:
-    """Return the maximum number of rows that are partly written at a time if tiles are written in this order."""
+    """Return the maximum number of rows that are partly written at a time when shares are written in this order."""
     lowest, span = 0, 0
     for share in shares:
         lowest = max(lowest, share.bottom)

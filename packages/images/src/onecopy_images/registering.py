@@ -7,11 +7,11 @@
 For two neighbours, only the strips that may overlap are compared. Peaks of their phase correlation (SciPy's FFT) are
 the candidate shifts. From each candidate, hill climbing with growing steps maximises the normalised correlation of the
 overlapping pixels; in smooth images, in which a peak may be off by hundreds of pixels, this evaluates a few hundred
-shifts instead of thousands. Verified shifts are joined along a maximum spanning tree, and all that agree with it to
-within 2 pixels are balanced by least squares. Tiles without a verified seam are placed by the median shift and listed.
+shifts instead of thousands. Verified shifts are combined along a maximum spanning tree, and those that agree with it to
+within 2 pixels are adjusted by least squares. Tiles without a verified seam are placed by the median shift and listed.
 
-**When not to use it.** For tiles that are rotated or distorted relative to each other, or scenes that move between
-tiles, because only translations by whole pixels are found.
+**When not to use it.** For tiles that are rotated or distorted relative to each other, or for scenes that move between
+exposures, because only translations by whole pixels are found.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 __all__ = ["Link", "Registration", "register"]
 
 _PEAKS = 8
-"""Number of peaks of the phase correlation that are tried."""
+"""Number of phase correlation peaks that are tried."""
 _THINNEST = 3
 """Minimum overlap in pixels."""
 _ROUNDED = 1e-6
-"""Relative threshold of a sum of squares. If less is left after removing the mean, the mean is subtracted first."""
+"""Relative threshold for a sum of squares. If less is left after the mean is removed, the mean is subtracted first."""
 _AGREES = 2
-"""Maximum difference in pixels between the spanning tree and links that are included in the least squares."""
+"""Maximum difference in pixels from the spanning tree for links to be included in the least-squares fit."""
 
 
 class Link(NamedTuple):
@@ -63,14 +63,14 @@ class Link(NamedTuple):
 
 
 class Registration(NamedTuple):
-    """Positions of tiles. `str` gives a one-line summary."""
+    """The positions of the tiles. `str` returns a one-line summary."""
 
     positions: NDArray[Any]
     """(y, x) of each tile in whole pixels, relative to the bounding box of all tiles: n x 2, int64."""
     links: tuple[Link, ...]
-    """Links of all pairs of neighbours."""
+    """Links between all pairs of neighbours."""
     guessed: tuple[int, ...]
-    """Numbers of tiles without verified links to the largest group, which are placed by the usual shift."""
+    """Numbers of the tiles without verified links to the largest group; these are placed by the usual shift."""
 
     def __str__(self) -> str:
         good = [link for link in self.links if link.verified]
@@ -98,13 +98,13 @@ def register(
     ----------
     tiles
         Arrays, paths, or functions that return arrays, in the order of the grid. Only the edges of each tile are kept.
-        Samples of a pixel are averaged.
+        The samples of each pixel are averaged.
     grid
         Numbers of (rows, columns).
     overlap
         The expected overlap as a fraction of a tile, or a pair of fractions: for the rows of vertical neighbours and
-        the columns of horizontal neighbours. Overlaps from 3 pixels to twice the fraction are found, and sideways
-        shifts up to the fraction.
+        the columns of horizontal neighbours. Overlaps from 3 pixels up to twice the fraction, and sideways shifts up to
+        the fraction, can be found.
     column_major
         True if `tiles` lists the grid column by column, or False if row by row.
     min_correlation
@@ -153,7 +153,7 @@ def _links(
     min_correlation: float,
     progress: Callable[[int, int], object] | None,
 ) -> Iterator[Link]:
-    """Yield the links of all pairs of neighbours, keeping the edges of two rows of tiles in memory."""
+    """Yield the links between all pairs of neighbours, keeping the edges of two rows of tiles in memory."""
     above: list[_Edges] = []
     for row in range(grid[0]):
         edges: list[_Edges] = []
@@ -257,7 +257,7 @@ class _Seam:
     def climbed(self, here: tuple[int, int]) -> tuple[int, int]:
         """Climb from a shift to a local maximum, none of whose eight neighbours is better.
 
-        A step that improves the correlation is repeated with twice the length as long as that improves it further.
+        A step that improves the correlation is repeated with double the length while the correlation improves further.
         """
         while True:
             beside = [(dy, dx) for dy in (-1, 0, 1) for dx in (-1, 0, 1)]
@@ -303,7 +303,7 @@ def _joined(count: int, links: list[Link], shape: tuple[int, ...], shares: tuple
 
 
 def _usual(links: list[Link], axis: int, shape: tuple[int, ...], shares: tuple[float, float]) -> tuple[int, int]:
-    """Return the median of the shifts along an axis, or the shift of the expected overlap if there are no links."""
+    """Return the median shift along an axis, or the shift for the expected overlap if there are no links."""
     if links:
         y, x = np.median([link.shift for link in links], axis=0)
         return round(float(y)), round(float(x))

@@ -1,7 +1,7 @@
 """`share`: decode the images of a dataset once per machine, into a file that all processes map.
 
-`share` finds the file by its key. If there is none, `_build` decodes the images in threads: a `Job` describes how to
-decode each image, and a `Layout` where to put it in the file. If a build is killed, the next one continues it.
+`share` finds the file by its key. If it does not exist, `_build` decodes the images in threads: a `Job` describes how
+to decode each image, and a `Layout` its location in the file. If a build is killed, the next one continues it.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ _SAMPLES = {"L": 1, "RGB": 3, "RGBA": 4}
 
 
 class Form(NamedTuple):
-    """The colour mode, size and orientation of images. None, None and False: images stay as they are decoded."""
+    """The colour mode, size and orientation of images. With None, None and False, decoded images are not changed."""
 
     color: str | None
-    """Name of one of Pillow's modes, or None to keep the mode of the image."""
+    """Name of a Pillow mode, or None to keep the image's mode."""
     size: tuple[int, int] | int | None
-    """(height, width), or the length of the longer side in pixels, or None to keep the size of the image."""
+    """(height, width), or the length of the longer side in pixels, or None to keep the image's size."""
     upright: bool
     """Whether images are rotated according to their EXIF orientation."""
 
     @classmethod
     def of(cls, color: str | None, size: tuple[int, int] | int | None, upright: bool) -> Form:
-        """Return the form for three arguments of `onecopy.images.share`. Raise ValueError if one is invalid."""
+        """Return the form for three of the arguments of `onecopy.images.share`. Raise ValueError if one is invalid."""
         if color is not None and color not in _SAMPLES:
             raise ValueError(f"color must be one of {', '.join(map(repr, _SAMPLES))} or None, not {color!r}")
         sides = size if isinstance(size, tuple) else (1, 1) if size is None else (size, size)
@@ -67,11 +67,11 @@ class Form(NamedTuple):
 
     @property
     def is_original(self) -> bool:
-        """Whether images are not changed after decoding."""
+        """Whether decoded images are left unchanged."""
         return self.color is None and self.size is None and not self.upright
 
     def sides(self, height: int, width: int) -> tuple[int, int]:
-        """Return the (height, width) in this form of an image with this height and width.
+        """Return the (height, width) that an image with this height and width has in this form.
 
         Examples
         --------
@@ -86,7 +86,7 @@ class Form(NamedTuple):
         return max(1, round(height * self.size / longer)), max(1, round(width * self.size / longer))
 
     def applied(self, path: str, facts: Facts) -> tuple[tuple[int, ...], str]:
-        """Return the shape and dtype of an image in this form. Raise CodecError if its values do not fit the mode."""
+        """Return an image's shape and dtype in this form. Raise CodecError if its values do not fit the mode."""
         if self.is_original:
             return facts.shape, facts.dtype
         height, width = self.sides(*facts.shape[:2])
@@ -103,9 +103,9 @@ class Form(NamedTuple):
 
 
 _VERSION = "2"
-"""Version of the artefacts. It is part of their keys, so a new version causes all datasets to be decoded again."""
+"""Version of the artefacts. It is part of their keys, so changing it causes all datasets to be decoded again."""
 _SHOWN = 5
-"""Maximum number of damaged images in an error message."""
+"""Maximum number of damaged images that an error message lists."""
 
 
 def share(
@@ -125,51 +125,51 @@ def share(
 ) -> Images:
     """Decode the images of a dataset once per machine, into one file that all processes map.
 
-    The first process that calls this function decodes the images, in threads. Other processes wait and then map the
-    file; later runs map it within milliseconds. The key of the file consists of the path and identity of every image
+    The first process that calls this function decodes the images in threads. Other processes wait and then map the
+    file; later runs map it within milliseconds. The file's key consists of the path and identity of every image
     (`onecopy.file_key`), their order, the options, the code of `transform`, and the versions of the decoding libraries.
-    If that process is killed, the next call decodes the missing images. ``onecopy store prune`` removes the file.
+    If this process is killed, the next call decodes the missing images. ``onecopy store prune`` removes the file.
 
     Parameters
     ----------
     paths
-        Paths of the images, in the order of the result, or a pattern such as ``"train/**/*.jpg"``, whose matches are
-        sorted.
+        Paths of the images, in the order in which to share them, or a pattern such as ``"train/**/*.jpg"``, whose
+        matches are sorted.
     size
         None: images keep their sizes. (height, width): all images are resized to this size, whatever their proportions.
         A number: the longer side is resized to this length, and the other one in proportion (rounded, at least 1).
-        Images are reduced or enlarged by Pillow's bilinear filter. If a JPEG is reduced to a quarter or less, the
-        decoder first reduces it to 1/2, 1/4 or 1/8, so its pixels differ slightly from those of a complete decoding.
+        Images are reduced or enlarged with Pillow's bilinear filter. If a JPEG image is reduced to a quarter or less,
+        the decoder first reduces it to 1/2, 1/4 or 1/8, so its pixels differ slightly from full decoding.
     color
         The mode to which Pillow converts images: "RGB" and "RGBA" have three axes, "L" (grey) has two. None: images are
-        not converted, and must all have the same dtype and number of axes. Without `size` and `upright`, the libraries
-        of `onecopy.images.codecs` then decode them and keep 16 bits. Pixels of palette images stay indices. Images that
-        Pillow would reduce to 8 bits count as damaged.
+        not converted, and must all have the same dtype and number of axes. If `size` and `upright` are not used either,
+        the libraries of `onecopy.images.codecs` decode the images and keep 16-bit samples. Pixels of palette images
+        remain indices. Images that Pillow would reduce to 8 bits count as damaged.
     upright
-        Whether to rotate and mirror images according to the orientation in their EXIF data, like
-        ``ImageOps.exif_transpose`` of Pillow; `size` is the size of the upright image. False: pixels are in the order
-        of the file, as in ``PIL.Image.open``, or for TIFF files in ``tifffile.imread``.
+        Whether to rotate and mirror images according to the orientation in their EXIF data, like Pillow's
+        ``ImageOps.exif_transpose``; `size` is the size of the upright image. False: pixels are in file order, as
+        returned by ``PIL.Image.open``, or for TIFF files by ``tifffile.imread``.
     transform
         A function that takes an array, which it may change, and returns an array with any dtype that array files
-        support. It is called in threads of the decoding process. The shape of its result may depend only on the shape
-        of its argument; it is called twice for the first image of each shape. The key identifies all code and values of
-        the program that it uses, as with `onecopy.cached`.
+        support. It is called in the decoding process's threads. The shape of its result may depend only on the shape of
+        its argument; it is called twice for the first image of each shape. The key identifies all of the program's code
+        and values that it uses, as with `onecopy.cached`.
     version
-        Any text; it becomes part of the key. Change it after changes that the key does not detect.
+        Any text; it becomes part of the key. Change it after making changes that the key does not detect.
     on_error
         What to do if images are damaged. "raise": decode the others, then raise CodecError, which names the damaged
-        ones. "skip": set their pixels to zero; `Images.errors` contains the reasons by number. Both write the same
-        file, so a call with "skip" after an error decodes nothing again.
+        ones. "skip": set their pixels to zero; `Images.errors` contains the reasons by image number. Both write the
+        same file, so a call with "skip" after an error does not decode any image again.
     private
         Whether arrays are writable, on copy-on-write pages, as with `onecopy.open`. ``torch.from_numpy(images[i])``
-        then makes a tensor without a copy and without a warning. Written pages become private.
+        then creates a tensor without a copy and without a warning. Written pages become private.
     store
-        The store of the file: a `onecopy.Store` or a folder; None: the default folder on disk.
+        The store for the file: a `onecopy.Store` or a folder; None: the default folder on disk.
     max_bytes
-        Maximum size of one decoded image, before it is resized. A larger image counts as damaged. None: as for
+        Maximum size of a decoded image before it is resized. A larger image counts as damaged. None: as for
         `onecopy.images.open`.
     threads
-        Number of decoding threads; None: the number of CPUs of this process. Each keeps one decoded image in memory.
+        Number of decoding threads; None: the number of available CPUs. Each thread keeps one decoded image in memory.
     progress
         Called with (images done, images in total) if this process decodes. Images that an earlier process decoded count
         as done. An exception that it raises stops the decoding.
@@ -177,12 +177,12 @@ def share(
     Raises
     ------
     OSError
-        A file does not exist, is not a regular file, or cannot be read. ENOSPC: there is no space for the pixels, which
-        is detected before they are decoded.
+        A file does not exist, is not a regular file, or cannot be read. ENOSPC: there is not enough space for the
+        pixels; this is detected before they are decoded.
     CodecError
         Images are damaged, no installed library can read them, or they are larger than `max_bytes`.
     FileChanged
-        An image was replaced or written during the decoding.
+        An image was replaced or modified during decoding.
     ValueError
         There are no images, or their dtypes or numbers of axes differ.
     TypeError
@@ -232,7 +232,7 @@ def share(
 
 
 def _named(paths: Iterable[str | os.PathLike[str]] | str | os.PathLike[str]) -> list[str]:
-    """Return the paths as text. Raise ValueError if there are none."""
+    """Return the paths as strings. Raise ValueError if there are none."""
     if isinstance(paths, str | os.PathLike):
         from glob import glob
 
@@ -250,7 +250,7 @@ def _named(paths: Iterable[str | os.PathLike[str]] | str | os.PathLike[str]) -> 
 
 
 def _identified(paths: list[str], words: list[str]) -> tuple[list[Contents], str]:
-    """Return the identity of each file's contents, and a digest of all of them, their real paths, and `words`."""
+    """Return the identity of each file's contents, and a digest of these identities, the real paths and `words`."""
     folders: dict[str, str] = {}
     contents: list[Contents] = []
     lines = words
@@ -265,22 +265,22 @@ def _identified(paths: list[str], words: list[str]) -> tuple[list[Contents], str
 
 
 def _code(form: Form, transform: Callable[[NDArray[Any]], NDArray[Any]] | None) -> list[str]:
-    """Return the versions of the decoding libraries, and the identity of the transform."""
+    """Return text that consists of the versions of the decoding libraries and the identity of the transform."""
     libraries = codecs.LIBRARIES if form.is_original else (codecs.PILLOW,)
     words = [codec.version for codec in map(codecs.installed, libraries) if codec is not None]
     return words if transform is None else [*words, f"by {keys.name_of(transform)}"]
 
 
 HEAD = 4096
-"""Size of the header in bytes. Pixels begin at a multiple of it."""
+"""Size of the header in bytes. Pixels begin at a multiple of this size."""
 
 
 class Layout:
-    """The places of a dataset's arrays in its file.
+    """The locations of a dataset's arrays in its file.
 
     The arrays are ``offsets`` and ``shapes`` (only if shapes differ), ``paths``, ``pixels``, and ``errors`` if images
-    could not be decoded. The header takes 4096 bytes and is written last, because the length of ``errors`` is known
-    last. There are no checksums, because pieces are written in any order. All images have the same number of axes.
+    could not be decoded. The header takes 4096 bytes and is written last, when the length of ``errors`` is known. There
+    are no checksums, because pieces are written in any order. All images have the same number of axes.
     """
 
     def __init__(self, paths: Sequence[str], shapes: Sequence[tuple[int, ...]], dtype: np.dtype[Any]) -> None:
@@ -331,7 +331,7 @@ class Layout:
 T = TypeVar("T")
 U = TypeVar("U")
 _AT_ONCE = 8
-"""Number of images per task of a thread, because switching threads takes as long as decoding a small image."""
+"""Number of images per thread task; it exceeds 1 because switching threads takes as long as decoding a small image."""
 Kind = tuple[tuple[int, ...], "np.dtype[Any]"]
 """The shape and dtype of an image."""
 _Work = Callable[..., "Generator[Any]"]
@@ -339,11 +339,11 @@ _Work = Callable[..., "Generator[Any]"]
 
 
 class _TransformError(Exception):
-    """The transform raised an exception, which is the argument of this one."""
+    """The transform raised an exception, which is this exception's argument."""
 
 
 class Job(NamedTuple):
-    """The arguments of one call of `onecopy.images.share` that determine the pixels."""
+    """The arguments of a call of `onecopy.images.share` that determine the pixels."""
 
     paths: list[str]
     contents: list[Contents]
@@ -353,7 +353,7 @@ class Job(NamedTuple):
     max_bytes: int | str | None
 
     def kind(self, number: int) -> Kind | CodecError:
-        """Return the shape and dtype of an image before the transform, according to its header, or the error."""
+        """Return an image's shape and dtype before the transform, according to its header, or the error."""
         path = self.paths[number]
 
         def one(codec: Codec) -> Kind:
@@ -373,7 +373,7 @@ class Job(NamedTuple):
             return error
 
     def decode(self, number: int) -> NDArray[Any]:
-        """Return the pixels of an image after the transform. Raise CodecError if it is damaged."""
+        """Return an image's pixels after the transform. Raise CodecError if the image is damaged."""
         path = self.paths[number]
         try:
             pixels = self._first_that_can(path, lambda codec: self._decoded(codec, path))
@@ -420,9 +420,9 @@ def _build(
 ) -> None:
     """Decode all images into the file `target`, which appears when it is complete.
 
-    If a build is killed or ends with a system error, it leaves the decoded images, and the next build with the same key
-    decodes the others. After an error of the transform, or a change of an image, nothing is left, because the key is
-    never requested again.
+    If a build is killed or fails with a system error, the decoded images are kept, and the next build with the same key
+    decodes the others. If the transform fails or an image changes, nothing is kept, because the key will never be
+    requested again.
     """
     from concurrent.futures import ThreadPoolExecutor  # here, because processes that map the file do not build
 
@@ -452,9 +452,9 @@ def _build(
 
 
 def _results(pool: ThreadPoolExecutor, ahead: int, function: Callable[[T], U], items: Sequence[T]) -> Generator[U]:
-    """Call a function in threads, and yield the results in the order of the items. An error ends all work.
+    """Call a function in threads, and yield the results in the order of the items. An error stops all work.
 
-    `ahead` is the number of tasks that are started before the result of the first of them is taken.
+    `ahead` is the number of tasks that are started before the first result is awaited.
     """
 
     def several(first: int) -> list[U]:
@@ -474,9 +474,9 @@ def _results(pool: ThreadPoolExecutor, ahead: int, function: Callable[[T], U], i
 
 
 def _planned(job: Job, work: _Work) -> tuple[Layout, dict[int, str]]:
-    """Return the layout of the images, and the numbers of images that cannot be decoded, with the reasons.
+    """Return the layout of the images, and the number of each image that cannot be decoded, with the reason.
 
-    Damaged images get the shape of the first image that can be read.
+    Damaged images are given the shape of the first image that can be read.
     """
     kinds: list[Kind | None] = []
     errors: dict[int, str] = {}
@@ -520,7 +520,7 @@ class _Build(NamedTuple):
     errors: dict[int, str]
 
     def reserve(self) -> None:
-        """Reserve the space of the file. Raise OSError if there is not enough."""
+        """Reserve the space for the file. Raise OSError if there is not enough space."""
         try:
             self.file.reserve(0, self.file.size)
         except OSError:

@@ -1,4 +1,4 @@
-"""`thumbnail`: a small picture of an image of any size, which averages blocks of pixels from top to bottom."""
+"""`thumbnail`: create a small picture of an image of any size by averaging blocks of pixels from top to bottom."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 __all__ = ["thumbnail"]
 
 _BAND = 16 << 20
-"""Bytes of float32 values that are averaged at once."""
+"""Bytes of float32 values that are averaged at a time."""
 
 
 def thumbnail(array: NDArray[Any], max_side: int = 1024, *, stretch: bool = True) -> NDArray[Any]:
@@ -21,8 +21,8 @@ def thumbnail(array: NDArray[Any], max_side: int = 1024, *, stretch: bool = True
     Parameters
     ----------
     array
-        An array or `Image` of shape (y, x) or (y, x, samples) and any numeric dtype. Three and four samples are kept;
-        other numbers of samples are averaged.
+        An array or `Image` of shape (y, x) or (y, x, samples) and any numeric dtype. Images with three or four samples
+        keep them; other numbers of samples are averaged.
     max_side
         Maximum length of the longer side in pixels.
     stretch

@@ -1,4 +1,4 @@
-"""`Tiles`: arrays, image files and functions as tiles. Shapes are read without decoding files."""
+"""`Tiles`: arrays, image files and functions that are used as tiles. Shapes are read without decoding files."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Tile: TypeAlias = "NDArray[Any] | str | os.PathLike[str] | Callable[[], NDArray[Any]]"
-"""An array (a numpy array, or an object with shape, dtype and ``__array__``), the path of an image, or a function."""
+"""An array (a NumPy array, or an object with shape, dtype and ``__array__``), the path of an image, or a function."""
 
 _LARGE = 1 << 20
-"""Minimum size in bytes of a tile for which the available memory is checked before decoding."""
+"""Minimum size in bytes of a tile at which the available memory is checked before decoding."""
 
 
 def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return an array whose memory the kernel gets back when it is freed; heaps of threads keep up to 32 MiB each."""
+    """Return an array whose memory returns to the kernel when freed; each thread's heap would keep up to 32 MiB."""
     flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     return np.ndarray(shape, dtype, mmap.mmap(-1, prod(shape) * dtype.itemsize, flags=flags))
 
@@ -41,7 +41,7 @@ class Tiles:
     Raises
     ------
     OSError, CodecError
-        Raised by methods, not by the constructor: a file does not exist, or is not an image.
+        Raised by methods, not by the constructor: a file does not exist or is not an image.
     """
 
     def __init__(self, tiles: Sequence[Tile]) -> None:
@@ -53,12 +53,12 @@ class Tiles:
         return len(self._tiles)
 
     def name(self, number: int) -> str:
-        """Return the name of a tile for messages."""
+        """Return a tile's name for messages."""
         tile = self._tiles[number]
         return f"tile {number} ({os.fsdecode(tile)})" if isinstance(tile, str | os.PathLike) else f"tile {number}"
 
     def shape_and_dtype(self, number: int) -> tuple[tuple[int, ...], Any]:
-        """Return (shape, numpy dtype) of a tile. For a file, only the header is read."""
+        """Return a tile's (shape, NumPy dtype). For a file, only the header is read."""
         if number not in self._facts:
             self._facts[number] = self._facts_of(self._tiles[number])
         return self._facts[number]
@@ -77,11 +77,11 @@ class Tiles:
         return self._of_functions
 
     def is_in_memory(self, number: int) -> bool:
-        """Return whether a tile is a numpy array, so that calling `load` repeatedly is cheap."""
+        """Return whether a tile is a NumPy array, so that calling `load` repeatedly is cheap."""
         return isinstance(self._tiles[number], np.ndarray)
 
     def loaded_bytes(self, number: int) -> int:
-        """Return how much memory `load` takes in bytes, half of it for buffers of a decoder, or 0 for an array."""
+        """Return how many bytes `load` needs (half of them for a decoder's buffers), or 0 for an array."""
         shape, dtype = self.shape_and_dtype(number)
         return 0 if self.is_in_memory(number) else 2 * prod(shape) * int(dtype.itemsize)
 

@@ -1,8 +1,8 @@
-"""A ring buffer for the rows of a canvas, which are written to disk past the page cache.
+"""A ring buffer for rows of a canvas, which are written to disk without passing through the page cache.
 
 A canvas is filled from top to bottom. Writing through a shared mapping costs a page fault, writeback, unmapping and
 eviction for each page, which takes twice the CPU time of writing the bytes. `Window` is anonymous memory that is
-faulted in once; byte n of the canvas is at n modulo the size of the window. Complete pieces are written by
+faulted in once; byte n of the canvas is at n modulo the size of the window. Complete pieces are written with
 `Scratch.write_direct`, two at a time, and their space is reused for later rows.
 """
 
@@ -63,7 +63,7 @@ class Window:
         return min(bottom, self._last) * self._row_bytes - self._queued <= self._size
 
     def expect(self, bottom: int) -> None:
-        """Wait until rows up to `bottom` fit, before `put` to those rows. Raise OSError if a write to disk failed."""
+        """Wait until rows up to `bottom` fit. Call this before `put` to these rows. Raise OSError if a write failed."""
         bottom = min(bottom, self._last)
         while self._under_way and bottom * self._row_bytes - self._done > self._size:
             self._settle()
@@ -71,7 +71,7 @@ class Window:
             self._enter(bottom)
 
     def put(self, place: Rectangle, pixels: NDArray[Any]) -> None:
-        """Copy pixels into a rectangle of rows that are expected and not finished."""
+        """Copy pixels into a rectangle; its rows must have been passed to `expect` and must not be finished."""
         self._put(place.top, place.left * self._samples, pixels.reshape(len(pixels), -1))
 
     def finished(self, row: int) -> None:

@@ -1,4 +1,4 @@
-"""Watch, record, plot and serve the memory of processes and of the files that they map, counting each page once.
+"""Watch, record, plot and serve the memory of processes and of the files they map, counting each page once.
 
     import onecopy_monitor
 
@@ -12,13 +12,13 @@
     print(watched.table())
 
 The sum of RSS counts a file once for each process that maps it. The sum of PSS, which divides each page by the number
-of processes that map it, is correct, but requires page-table walks under a lock of the sampled process: 6 ms per GiB of
-mapped files and 22 ms per GiB of anonymous memory, each time. `Sampler` reads counters (8 us per process), queries the
-page cache once per big file, and occasionally walks page tables, within a budget, for facts without counters.
+of processes that map it, is correct, but requires page-table walks that hold a lock of the sampled process: each walk
+takes 6 ms per GiB of mapped files and 22 ms per GiB of anonymous memory. `Sampler` reads counters (8 us per process),
+queries the page cache once per big file, and occasionally walks page tables, within a budget.
 
-**When not to use it.** To find the line of a program that allocates, use a profiler (memray, heaptrack).
+**When not to use it.** To find the line of code that allocates memory, use a profiler (memray, heaptrack).
 
-Importing this package does not load its modules: each is loaded when one of its names is first used.
+Importing this package does not load its modules. Each module is loaded when one of its names is first used.
 """
 
 from __future__ import annotations

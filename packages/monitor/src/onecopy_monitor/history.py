@@ -17,7 +17,7 @@ _KEPT = 32
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """The activity of a process per second, between two samples."""
+    """The activity of a process between two samples, per second."""
 
     minor_faults: float
     """Page faults per second that did not wait for a disk."""
@@ -30,7 +30,7 @@ class Rates:
 
 
 class History:
-    """The last samples of each process of a group. Only one thread may use it at a time."""
+    """The most recent samples of each process in a group. Only one thread may use it at a time."""
 
     def __init__(self) -> None:
         self._before: dict[tuple[int, float], tuple[float, ProcessReading]] = {}
@@ -55,7 +55,7 @@ class History:
         return self._rates.get(process.key)
 
     def shares(self, process: ProcessReading) -> tuple[int, ...]:
-        """Return the shares of a process in bytes at the last samples, oldest first."""
+        """Return a process's shares, in bytes, in the last samples, oldest first."""
         return tuple(self._shares.get(process.key, ()))
 
 

@@ -6,10 +6,10 @@ r"""Recordings: files of JSON lines with samples, which stay readable if the rec
     {"at": 0.1, "total": [...], "processes": [[0, [...], VmHWM, minor, major, cpu_s], ...], "files": [[0, ...], ...]}
     {"end": 12.5, "exit": 0, ...}
 
-`columns` names the numbers of each list in ``total``. A line before its first sample assigns a number to each process
-and file; another line follows if the name changes. The list of a file in a sample consists of its number, its bytes in
-the deduplicated total, dirty bytes, saved bytes and the number of sharers. Lines of other kinds are reserved for later
-versions and are skipped. The contents are validated when they are read; see `read_recording`.
+`columns` contains the names of the numbers in each ``total``. Before the first sample with a process or file, a line
+assigns a number to it; another line follows if its name changes. In a sample, a file's list consists of its number, its
+bytes in the deduplicated total, dirty bytes, saved bytes and the number of sharers. Other kinds of lines are reserved
+for later versions and are skipped. The contents are validated when they are read; see `read_recording`.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ FORMAT, VERSION = "onecopy memory", 1
 _MAX_LINE = 64 << 20
 """Maximum length of a line in bytes."""
 _MAX_NUMBER = 2**62
-"""Maximum number of bytes in a field, so that sums fit into 64 bits."""
+"""Maximum value of a field in bytes, so that sums fit into 64 bits."""
 _MAX_NAMED = 1_000_000
-"""Maximum number of processes and of files in a recording."""
+"""Maximum number of processes, and of files, in a recording."""
 _LONG = 120
 """Maximum length of a command in characters."""
 Fact = tuple[float | None, str]
@@ -54,7 +54,7 @@ Fact = tuple[float | None, str]
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The machine on which a recording was made; the fields are keys of the file format."""
+    """The machine on which a recording was made. The fields are keys in the file format."""
 
     name: str
     """Host name of the machine."""
@@ -69,7 +69,7 @@ class Machine:
 
     @classmethod
     def here(cls) -> Machine:
-        """Return this machine.
+        """Describe this machine.
 
         >>> Machine.here().page in (4096, 16384, 65536)
         True
@@ -81,9 +81,9 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The last line of a recording; the fields are keys of the file format.
+    """The last line of a recording. The fields are keys in the file format.
 
-    Unknown numbers are None, which applies to most numbers if the recorder was attached to running processes.
+    Unknown numbers are None. If the recorder was attached to running processes, most numbers are unknown.
     """
 
     seconds: float
@@ -91,7 +91,7 @@ class End:
     exit: int | None = None
     """Exit status of the command, or -N if signal N killed it."""
     max_rss: int | None = None
-    """Peak RSS in bytes of the largest process that was waited for, as recorded by the kernel."""
+    """Peak RSS of the largest process that was waited for, in bytes, as recorded by the kernel."""
     minor_faults: int | None = None
     """Page faults of the command that did not wait for a disk."""
     major_faults: int | None = None
@@ -110,13 +110,13 @@ class End:
 
 @dataclass
 class _Numbering:
-    """The numbers that identify processes or files in a recording, and the values written for each of them."""
+    """The numbers that identify processes or files in a recording, and the last values written for each of them."""
 
     numbers: dict[Any, int] = field(default_factory=dict)
     written: dict[int, object] = field(default_factory=dict)
 
     def number(self, key: object, values: object) -> tuple[int, bool]:
-        """Return the number of a key, and whether its values have changed since they were last written."""
+        """Return a key's number, and whether its values have changed since they were last written."""
         number = self.numbers.setdefault(key, len(self.numbers))
         new = self.written.get(number) != values
         self.written[number] = values
@@ -124,7 +124,7 @@ class _Numbering:
 
 
 class Recorder(Closeable):
-    """Writes each sample to a file immediately, so none are lost if the recorder is killed. Not thread-safe.
+    """Writes each sample to a file immediately, so that none are lost if the recorder is killed. Not thread-safe.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ class Recorder(Closeable):
     FileExistsError
         The file exists, and `force` is False.
     OSError
-        The file cannot be created, or, raised by `add` and `end`, it cannot be written; earlier lines stay readable.
+        The file cannot be created, or (raised by `add` and `end`) it cannot be written. Earlier lines stay readable.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class Recorder(Closeable):
             self._write(head)
 
     def discard(self) -> None:
-        """Close the file. If nothing was written, remove the file if this recorder created it."""
+        """Close the file, and remove it if this recorder created it but wrote nothing."""
         self.close()
         if self._is_new and self._head is not None:
             os.unlink(self.path)  # noqa: PTH108 - text
@@ -249,15 +249,15 @@ class Recording:
     path: str
     """Path of the file."""
     command: tuple[str, ...]
-    """The words of the recorded command. Empty if the recorder was attached to running processes."""
+    """The words of the recorded command; empty if the recorder was attached to running processes."""
     started: float
-    """Time of the start in seconds since 1970."""
+    """Start time in seconds since 1970."""
     machine: Machine
     """The machine on which it was recorded."""
     series: Series
     """The samples over time."""
     end: End | None
-    """Resources used at the end, or None if the recorder was killed or is still running."""
+    """Total resources used, or None if the recorder was killed or is still running."""
     cut: bool
     """Whether the last line is incomplete, because the recorder was killed or the disk was full."""
 
@@ -494,7 +494,7 @@ def _short(value: object) -> str:
 
 
 def resources_of(recording: Recording) -> dict[str, Fact]:
-    """Return the peaks of a recording and the resources that the command used, by their labels in `compare`.
+    """Return a recording's peaks and the resources that the command used, keyed by their labels in `compare`.
 
     Raise ValueError if the recording has no samples.
     """
@@ -521,8 +521,8 @@ def resources_of(recording: Recording) -> dict[str, Fact]:
 def compare(before: Recording, after: Recording) -> str:
     """Return a Markdown table that compares two recordings, with their commands above it.
 
-    Each peak has its own time. A ratio below 1 means that `after` needs less. The ratio is empty if `before` is 0 or a
-    number is unknown. Control characters and markup in commands are escaped.
+    Peaks may have occurred at different times. A ratio below 1 means that `after` needs less. The ratio is empty if
+    `before` is 0 or a number is unknown. Control characters and markup in commands are escaped.
 
     Raises
     ------

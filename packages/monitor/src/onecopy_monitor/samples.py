@@ -23,7 +23,7 @@ LABELS = {
     "page_tables": "page tables",
     "swap": "swap",
 }
-"""Labels of the columns, in the order of tables."""
+"""Labels of the columns, in the order used in tables."""
 
 Row: TypeAlias = tuple[int, int, int, int, int, int, int, int]
 
@@ -39,7 +39,7 @@ class ProcessSample(NamedTuple):
     name: str
     """Name of the process in the kernel."""
     row: Row
-    """Memory of the process; see `COLUMNS`."""
+    """The memory of the process; see `COLUMNS`."""
     peak_rss: int | None
     """Maximum of RSS since the process began (VmHWM), in bytes, or None if unknown."""
     minor_faults: int
@@ -51,7 +51,7 @@ class ProcessSample(NamedTuple):
 
 
 class FileSample(NamedTuple):
-    """A big file that processes of the group map, in one sample."""
+    """A big file that processes in the group map, in one sample."""
 
     key: Key
     """Device and inode of the file."""
@@ -68,7 +68,7 @@ class FileSample(NamedTuple):
     saves: int
     """Extra bytes that would be needed if each process had its own copy."""
     sharers: int
-    """Number of processes of the group that map the file."""
+    """Number of processes in the group that map the file."""
 
 
 class Sample(NamedTuple):
@@ -77,7 +77,7 @@ class Sample(NamedTuple):
     at: float
     """Seconds since the first sample."""
     total: Row
-    """Deduplicated memory of the group; see `COLUMNS`."""
+    """The group's deduplicated memory; see `COLUMNS`."""
     processes: tuple[ProcessSample, ...]
     """The processes of the group."""
     files: tuple[FileSample, ...]
@@ -85,7 +85,7 @@ class Sample(NamedTuple):
 
 
 def sample_of(snapshot: Snapshot) -> Sample:
-    """Return the sample of a snapshot.
+    """Convert a snapshot to a sample.
 
     >>> import os
     >>> from onecopy_monitor import Sampler

@@ -1,8 +1,8 @@
-"""Memory over time: curves of a group of processes and of each process in it, and their peaks.
+"""Memory over time: curves for a group of processes and for each process in it, and their peaks.
 
 The memory of a series is bounded: if a curve has too many points, the lower point of each pair is dropped, and if there
 are too many processes, ended processes that used the least memory are dropped. Peaks are kept separately, and are the
-exact maximum of all samples.
+exact maxima of all samples.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 __all__ = ["Curve", "FilePeak", "Height", "Holder", "Peaks", "ProcessSeries", "Series"]
 
 MAX_POINTS = 10_000
-"""Maximum number of points of one curve. The curves of all processes have at most ten times as many in total."""
+"""Maximum number of points per curve. The curves of all processes together have at most ten times as many."""
 MAX_PROCESSES = 1_000
 MAX_FILES = 1_000
 _NAMED = 3
-"""Maximum number of processes and of files that are listed for a peak."""
+"""Maximum number of processes, and of files, listed for a peak."""
 _SAME_PEAK = 0.95
-"""Share of a peak above which a later sample determines its holders, because files are found up to a second late."""
+"""Above this share of a peak, a later sample determines the holders, because files are found up to a second late."""
 _REAL = COLUMNS.index("real")
 _RSS = COLUMNS.index("sum_of_rss")
 
 
 class Curve:
-    """Bytes over time, with one column for each of `onecopy_monitor.COLUMNS`. Columns are returned as numpy arrays.
+    """Bytes over time, with one column for each of `onecopy_monitor.COLUMNS`. Columns are returned as NumPy arrays.
 
     Examples
     --------
@@ -68,7 +68,7 @@ class Curve:
         return self._copy(self._times, "float64")
 
     def numbers(self, column: str) -> list[float]:
-        """Return a column, or "times", as a list, without numpy. Raise KeyError if there is no such column."""
+        """Return a column, or "times", as a list, without NumPy. Raise KeyError if there is no such column."""
         return list(self._times if column == "times" else self._column(column))
 
     def add(self, at: float, row: Row) -> None:
@@ -154,7 +154,7 @@ class ProcessSeries:
     pid, started, parent, name
         As in `onecopy_monitor.ProcessReading`; the name is that of the last sample.
     curve : Curve
-        Memory of the process over time.
+        The process's memory over time.
     first, last : float
         Time of the first and the last sample of the process, in seconds since the first sample of the group.
     peak_rss : int or None
@@ -187,14 +187,14 @@ class ProcessSeries:
 
     @property
     def unseen(self) -> int:
-        """Bytes by which RSS exceeded all samples, known if the kernel's peak has grown since the first sample."""
+        """Bytes by which RSS exceeded all samples; known only if the kernel's peak has grown since the first sample."""
         peak = self.peak_rss or 0
         return max(peak - self._seen, 0) if peak > self._first_peak else 0
 
 
 @dataclass(slots=True)
 class FilePeak:
-    """A big file, and the maximum of each of its numbers in bytes; see `FileSample`."""
+    """A big file, and the maximum of each of its numbers; see `FileSample`."""
 
     path: str
     """Path of the file."""
@@ -207,13 +207,13 @@ class FilePeak:
     dirty: int | None
     """Maximum bytes not yet written back to disk, or None if unknown."""
     saves: int
-    """Maximum of the extra bytes that separate copies would need."""
+    """Maximum of the additional bytes that separate copies would need."""
     sharers: int
     """Maximum number of processes that mapped the file."""
 
 
 class Series:
-    """A group of processes over time. `total` is the curve of its deduplicated total.
+    """A group of processes over time. `total` is the curve of the group's deduplicated total.
 
     Examples
     --------
@@ -248,7 +248,7 @@ class Series:
 
     @property
     def files(self) -> tuple[FilePeak, ...]:
-        """The big files, beginning with those with the most memory."""
+        """The big files, starting with those that use the most memory."""
         return tuple(sorted(self._files.values(), key=lambda one: (-one.once, one.path)))
 
     @property
@@ -320,7 +320,7 @@ class Series:
                 self._highest[at] = self._highest[at]._replace(holders=sample)
 
     def _bound(self, at: float) -> None:
-        """Thin the curves if they have too many points, then drop curves of ended processes with the least memory."""
+        """Thin the curves if they have too many points, then drop ended processes that used the least memory."""
         if self._points > 10 * self._max_points:
             for one in self._processes.values():
                 one.curve.thin()
@@ -337,7 +337,7 @@ class Series:
 
 
 class _Highest(NamedTuple):
-    """The sample with the maximum of a column. Its holders are computed on demand, because it may have thousands."""
+    """The sample with the maximum of a column. Its holders, perhaps thousands, are computed on demand."""
 
     sample: Sample
     grown: int

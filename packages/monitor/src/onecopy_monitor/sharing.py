@@ -34,7 +34,7 @@ class MemoryOfWorker:
     regions: int
     """Number of mappings of the files."""
     mapped: int
-    """Resident bytes of the mappings, that is, of pages that the process has accessed."""
+    """Resident bytes of the mappings, that is, pages that the process has accessed."""
     pss: int
     """Proportional share of the resident bytes (PSS)."""
     private: int
@@ -62,7 +62,7 @@ class Sharing:
         return sum(worker.pss for worker in self.workers)
 
     def growth(self, worker: MemoryOfWorker) -> int:
-        """Return the growth of a worker's `elsewhere` since the earlier snapshot, in bytes, or 0 without one."""
+        """Return by how many bytes a worker's `elsewhere` has grown since the earlier snapshot, or 0 without one."""
         before = {w.pid: w.elsewhere for w in self.since.workers} if self.since else {}
         return worker.elsewhere - before.get(worker.pid, worker.elsewhere)
 
@@ -80,7 +80,7 @@ class Sharing:
             if self.growth(worker) > grown
         ]
         if self.pss > self.bytes + written * len(self.workers):
-            found.append(f"the processes hold {size(self.pss)}, but the files have {size(self.bytes)}")
+            found.append(f"the processes hold {size(self.pss)}, but the files contain {size(self.bytes)}")
         return found
 
     def __str__(self) -> str:
@@ -96,11 +96,11 @@ class Sharing:
 def assert_shared(
     data: Any, processes: Any, *, since: Sharing | None = None, allowance: int | str | None = None
 ) -> Sharing:
-    """Raise AssertionError, with a table, unless processes share one copy of the data.
+    """Raise AssertionError, which includes a table, unless processes share one copy of the data.
 
     Each process must map the files of the data and must not have written to them (copy on write), and the proportional
-    shares must not exceed the size of the files. With `since`, an earlier result, no process may have grown, which
-    detects data that is copied by reading or unpickling.
+    shares must not exceed the size of the files. With `since`, an earlier result, no process may have grown; this
+    detects data that is copied when it is read or unpickled.
 
     Parameters
     ----------
@@ -108,14 +108,14 @@ def assert_shared(
         An object with a `path` (`ArrayFile`, `Mapping`, `List`, `Table`, `Dict`), a dataset after `share_dataset`, or a
         session of `onecopy.onnxruntime` or a torch module, whose mapped files are checked.
     processes
-        PIDs or Process objects, a pool of multiprocessing or concurrent.futures, or the iterator of a DataLoader.
+        PIDs or Process objects, a pool from multiprocessing or concurrent.futures, or a DataLoader iterator.
     since
-        Result of an earlier call for the same processes.
+        The result of an earlier call for the same processes.
     allowance
         Maximum bytes that each process may have written in the mappings, and by which it may have grown outside of
         them, as a number or text such as "4 MiB". None: a tenth of the data, and for growth at least 64 MiB, because a
-        forked worker copies about as much of torch's objects by counting references. Test with larger data or a smaller
-        allowance.
+        forked worker copies about that much of torch's objects by changing reference counts. Test with larger data or a
+        smaller allowance.
 
     Returns
     -------
@@ -159,7 +159,7 @@ def assert_shared(
 
 
 def _files_of(data: Any) -> dict[Identity, str]:
-    """Return the paths of the data's files by identity. Unnamed files may share a path."""
+    """Return the paths of the data's files, keyed by identity. Unnamed files may have the same path."""
     session: Any = getattr(data, "onecopy", None)
     mapped = [file.path for file in session.mapped] if hasattr(session, "mapped") else []
     if hasattr(data, "named_parameters"):
@@ -182,7 +182,7 @@ def _identity_of(path: str | os.PathLike[str]) -> Identity:
 
 
 def _pids_of(processes: Any) -> list[int]:
-    """Return the PIDs of processes, or of the processes of a pool."""
+    """Return the PIDs of processes, or of the processes in a pool."""
     if isinstance(processes, int) or hasattr(processes, "pid"):
         processes = [processes]
     for name in ("_pool", "_workers", "_processes"):  # Pool; DataLoader's iterator; ProcessPoolExecutor

@@ -19,7 +19,7 @@ __all__ = ["Cost", "FileReading", "ProcessReading", "Snapshot", "Totals", "Walk"
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """The result of a page-table walk of a process (smaps_rollup), which is exact but expensive."""
+    """The result of walking a process's page tables (smaps_rollup), which is exact but expensive."""
 
     at: float
     """Time of the walk in seconds since 1970."""
@@ -43,15 +43,15 @@ class Walk:
 
 @dataclass(frozen=True, slots=True)
 class ProcessReading:
-    """A process with its counters, which take 8 us to read, and its last page-table walk, if any."""
+    """A process with its counters, which take 8 us to read, and the result of its last page-table walk, if any."""
 
     pid: int
     parent: int
     """Process id of the parent."""
     name: str
-    """Name of the process in the kernel, at most 15 bytes. It may contain any character."""
+    """Name of the process as recorded by the kernel, at most 15 bytes. It may contain any character."""
     state: str
-    """One letter: R, S, D, T, Z ..."""
+    """The state as one letter: R, S, D, T, Z ..."""
     started: float
     """Start time in seconds after boot; together with `pid` it identifies a process uniquely."""
     rss: int
@@ -75,7 +75,7 @@ class ProcessReading:
     cpu_s: float
     """CPU seconds since the process began."""
     share: int
-    """Share of the real total of the group, in bytes: memory that n processes map counts 1/n for each."""
+    """Share of the group's real total, in bytes: each of n processes that map the same memory counts 1/n of it."""
     files: tuple[Key, ...]
     """The big files that the process maps."""
     walk: Walk | None
@@ -85,13 +85,13 @@ class ProcessReading:
 
     @property
     def key(self) -> tuple[int, float]:
-        """Process id and start time, which identify a process uniquely."""
+        """The process id and start time, which identify a process uniquely."""
         return self.pid, self.started
 
 
 @dataclass(frozen=True, slots=True)
 class FileReading:
-    """A big file that processes of the group map."""
+    """A big file that processes in the group map."""
 
     key: Key
     path: str
@@ -116,7 +116,7 @@ class FileReading:
     pids: tuple[int, ...]
     """The processes of the group that map the file."""
     once: int
-    """Bytes of the file in the total of the group: `cached`, but at most the resident file pages of its processes."""
+    """Bytes of the file in the group total: `cached`, but at most the resident file pages of its processes."""
     rss: int
     """Estimated bytes of the file in the sum of RSS, limited to the resident file pages of each process."""
     unknown: str
@@ -124,13 +124,13 @@ class FileReading:
 
     @property
     def saves(self) -> int:
-        """Extra bytes that would be needed if each process had its own copy."""
+        """Additional bytes that would be needed if each process had its own copy."""
         return max(self.rss - self.once, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """The memory of a group in bytes, with each shared page counted once.
+    """A group's memory in bytes, with each shared page counted once.
 
     `real` is `anonymous` + `file_clean` + `file_dirty` + `shmem`. Page tables and swap are not part of it.
     """
@@ -152,10 +152,10 @@ class Totals:
     sum_of_rss: int
     """Sum of RSS, which counts shared pages once per process."""
     basis: Literal["files", "walks", "exact"]
-    """"files": big files from the page cache, small ones from page-table walks. "walks": also anonymous memory
-    that is shared since a fork, by an amount known from walks. "exact": PSS from walks of this sample."""
+    """"files": big files are measured in the page cache, small ones with page-table walks. "walks": anonymous
+    memory shared since a fork is also known from walks. "exact": all numbers are PSS from walks in this sample."""
     walked_s: float | None
-    """Age in seconds of the oldest walk that the totals are based on, or None without walks."""
+    """Age in seconds of the oldest walk on which the totals are based, or None without walks."""
     notes: tuple[str, ...]
     """Numbers that are unknown or estimated, as sentences."""
 
@@ -167,14 +167,14 @@ class Cost:
     sample_s: float
     """CPU seconds of this sample."""
     share: float
-    """Share of one CPU, since the first sample or over the last 30 seconds."""
+    """Share of one CPU that was used, since the first sample or during the last 30 seconds."""
     deferred: int
     """Number of page-table walks and readings of mappings that were deferred because of the budget."""
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One sample of a group of processes."""
+    """A sample of a group of processes."""
 
     time: float
     """Time of the sample in seconds since 1970."""
@@ -183,7 +183,7 @@ class Snapshot:
     processes: tuple[ProcessReading, ...]
     """The processes, sorted by process id."""
     files: tuple[FileReading, ...]
-    """The big files, beginning with those with the most bytes in memory."""
+    """The big files, starting with those that have the most bytes in memory."""
     totals: Totals
     """The memory of the group."""
     ended: tuple[int, ...]
@@ -204,7 +204,7 @@ class Snapshot:
 
 
 def largest_first(files: Iterable[FileReading]) -> tuple[FileReading, ...]:
-    """Return files sorted by decreasing bytes in memory, then by path."""
+    """Sort files by decreasing bytes in memory, then by path."""
     return tuple(sorted(files, key=lambda one: (-one.once, one.path, one.key)))
 
 
@@ -225,5 +225,5 @@ class WatchCost:
 
     @property
     def share(self) -> float:
-        """CPU seconds per second of watching, which counts as at least one second."""
+        """CPU seconds per second of watching; watching counts as lasting at least one second."""
         return self.cpu_s / max(self.seconds, 1.0)

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 __all__ = ["ProcessMemory", "memory_of", "memory_table", "series_table", "watch_table"]
 
 _SHOWN = 20
-"""Maximum number of processes and of files in a table."""
+"""Maximum number of processes, and of files, in a table."""
 _NAME = 40
 
 
 class ProcessMemory(NamedTuple):
-    """The memory of a process in bytes from a page-table walk, with the names of MemoryMonitor and psutil."""
+    """A process's memory in bytes, from a page-table walk, with the names that MemoryMonitor and psutil use."""
 
     pid: int
     name: str
@@ -44,13 +44,13 @@ class ProcessMemory(NamedTuple):
     shared: int
     """Resident bytes that other processes map as well."""
     shared_file: int
-    """The part of `shared` in files on disk, without memfd, /dev/shm and tmpfs, which MemoryMonitor includes."""
+    """The part of `shared` in files on disk, excluding memfd, /dev/shm and tmpfs, which MemoryMonitor includes."""
 
 
 def memory_of(pid: int) -> ProcessMemory:
-    """Measure a process by a page-table walk, which takes 6 ms per GiB of files and 22 ms per GiB of anonymous memory.
+    """Measure a process with a page-table walk, which takes 6 ms per GiB of files, 22 ms per GiB of anonymous memory.
 
-    Raise ProcessLookupError if it has ended, PermissionError if it belongs to another user.
+    Raise ProcessLookupError if the process has ended, PermissionError if it belongs to another user.
 
     >>> import os
     >>> mine = memory_of(os.getpid())
@@ -79,8 +79,8 @@ def memory_table(pids: Sequence[int], *, children: bool = False) -> str:
     """Return the memory of processes as a table: time, PID, rss, pss, uss, shared, shared_file, in megabytes (10**6).
 
     The columns are those of ``MemoryMonitor.table()``, except that `shared_file` does not include memfd files. The last
-    row contains sums; the sum of rss counts shared pages once per process and is marked. Below the table are the
-    deduplicated total of `Sampler`, and the processes that have ended or belong to another user.
+    row contains sums; the sum of rss counts shared pages once per process and is marked. Lines below the table show the
+    deduplicated total from `Sampler`, and the processes that have ended or belong to another user.
 
     Parameters
     ----------
@@ -135,7 +135,7 @@ def watch_table(series: Series, cost: WatchCost) -> str:
 
 
 def series_table(series: Series) -> str:
-    """Return the peaks of a group, of its processes, and of the files that they map, as text.
+    """Return the peaks of a group, its processes, and the files that they map, as text.
 
     >>> import os
     >>> from onecopy_monitor import Sampler, Series, sample_of
@@ -189,12 +189,12 @@ def _mega(number: int) -> str:
 
 
 def _cut(name: str) -> str:
-    """Return the name of a process, escaped and shortened for a table."""
+    """Escape a process's name and shorten it for a table."""
     return escape(name)[:_NAME]
 
 
 def _grid(lines: Sequence[tuple[str, ...]], left: Iterable[int]) -> str:
-    """Return lines with columns aligned to the right, or to the left if they are in `left`."""
+    """Align columns to the right, or to the left if they are in `left`, and return the lines."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     left = set(left)
     return "\n".join(

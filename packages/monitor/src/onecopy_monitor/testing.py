@@ -1,4 +1,4 @@
-"""A pytest plugin for other projects, with objects that are built once per machine, and memory budgets.
+"""A pytest plugin for other projects: objects that are built once per machine, and memory budgets.
 
     def test_a_search_finds(onecopy_cached):
         index = onecopy_cached("index", build_index)     # built once for all workers of xdist, and for later runs
@@ -55,7 +55,7 @@ class MemoryBudget(Protocol):
 
 @contextmanager
 def _budget(**limits: Any) -> Iterator[Watch]:
-    """Watch a block, and fail the test if a limit was exceeded. An exception of the block is passed on instead."""
+    """Watch a block, and fail the test if a limit was exceeded. If the block raises an exception, pass that on."""
     __tracebackhide__ = True
     from onecopy_monitor import watch
 
@@ -85,7 +85,7 @@ def memory_budget() -> MemoryBudget:
     """Return a context manager that limits the memory of its block: ``with memory_budget(anonymous="200 MiB"): ...``.
 
     The limits are those of `onecopy_monitor.Watch.assert_peak`, and apply to the memory that this process and its
-    children add while the block runs. A limit on anonymous memory is the most useful one: pages of files are shared,
+    children add while the block runs. A limit on anonymous memory is the most useful one, because file pages are shared
     and the kernel drops them when needed. The options are those of `onecopy_monitor.watch`. Memory is sampled 50 times
     per second, so shorter peaks can be missed.
     """
@@ -103,16 +103,15 @@ class Cached(Protocol):
 def onecopy_cached(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Cached:
     """Return a function that builds objects once per machine: ``onecopy_cached("index", build_index)``.
 
-    One of the processes of the machine, including workers of pytest-xdist, calls the build function, and the others
+    One of the processes on the machine, including workers of pytest-xdist, calls the build function, and the others
     wait. All of them, and later runs, open the result from the default store (`onecopy.share_object`) within
     milliseconds, and share its arrays. Each call opens the result again. Arrays are read-only, or with ``private=True``
     writable on private pages.
 
-    The object is built again when the function, the project's code that it uses, or the root folder of the tests
-    changes. Files that the function reads must be part of the key, as returned by `onecopy.file_key`. If it raises an
-    exception, every test of the run that needs the object gets a RuntimeError with the traceback, and the next run
-    calls the function again. If the process is killed, another one calls it. ``pytest --onecopy-clear`` removes the
-    objects.
+    The object is built again when the function, the project's code that it uses, or the tests' root folder changes.
+    Files that the function reads must be part of the key, as returned by `onecopy.file_key`. If it raises an exception,
+    every test of the run that needs the object gets a RuntimeError with the traceback, and the next run calls the
+    function again. If the process is killed, another one calls it. ``pytest --onecopy-clear`` removes the objects.
     """
     folder = tmp_path_factory.getbasetemp()
     if hasattr(request.config, "workerinput"):
@@ -146,7 +145,7 @@ def _prefix(config: pytest.Config) -> str:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option ``--onecopy-clear``."""
+    """Add the command-line option ``--onecopy-clear``."""
     text = "before the tests, remove the objects that the fixture onecopy_cached has built for them"
     parser.getgroup("onecopy").addoption("--onecopy-clear", action="store_true", help=text)
 
@@ -163,7 +162,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
-    """Apply the budget of the marker `memory_budget` to a test."""
+    """Apply the budget in the marker `memory_budget` to a test."""
     __tracebackhide__ = True
     marker = item.get_closest_marker("memory_budget")
     if marker is None:

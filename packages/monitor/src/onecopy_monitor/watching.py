@@ -1,4 +1,4 @@
-"""`watch`: sample the memory of processes from a thread while a block of code runs, and report its peaks."""
+"""`watch`: sample the memory of processes in a thread while a block of code runs, and report its peaks."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _WORDS = {
 
 
 class Watch(Closeable):
-    """Samples the memory of processes from a thread while a block runs; created by `watch`.
+    """Samples the memory of processes in a thread while a block runs; created by `watch`.
 
-    A forked child does not have the thread, so its watch contains only the samples before the fork.
+    The thread does not exist in a forked child, so the child's watch contains only the samples before the fork.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class Watch(Closeable):
 
     @property
     def peak(self) -> Peaks:
-        """The maximum of each kind of memory so far, with its holders and its growth since the first sample."""
+        """The maximum of each kind of memory so far, with the holders and the growth since the first sample."""
         with self._unchanging():
             return self._series.peak
 
@@ -120,7 +120,7 @@ class Watch(Closeable):
             return watch_table(self._series, self.cost)
 
     def plot(self, path: str | os.PathLike[str], *, title: str = "", theme: str = "auto") -> None:
-        """Draw the series to a file with the suffix .svg, .html or .png; see `onecopy_monitor.pictures.draw`."""
+        """Draw the series in a file with the suffix .svg, .html or .png; see `onecopy_monitor.pictures.draw`."""
         from onecopy_monitor.pictures import draw
 
         with self._unchanging():
@@ -148,7 +148,7 @@ class Watch(Closeable):
         Raises
         ------
         AssertionError
-            A limit was exceeded; the message states each such limit with peak, time, processes and files.
+            A limit was exceeded. For each such limit, the message states the peak, time, processes and files.
         ValueError
             A limit is not a size, or no limit was given.
         """
@@ -172,7 +172,7 @@ class Watch(Closeable):
             raise AssertionError("\n".join(exceeded))
 
     def _unchanging(self) -> threading.Lock:
-        """Return the lock against the sampling thread; in a forked child, where it may stay locked, a new one."""
+        """Return the lock shared with the sampling thread; in a forked child, where it may stay locked, a new one."""
         return self._lock if os.getpid() == self._owner else threading.Lock()
 
     def _run(self) -> None:

@@ -1,1 +1,1 @@
-"""Functions that `onecopy run` replaces. `onecopy.run.hooks` loads one module per framework after its import."""
+"""Replacements for functions under `onecopy run`. `onecopy.run.hooks` loads a framework's module after its import."""

@@ -1,4 +1,4 @@
-"""Keeps `torch.compile` from tracing functions of onecopy: they run unchanged between two graphs, without a warning."""
+"""Prevents `torch.compile` from tracing onecopy's functions, which run unchanged between graphs, without a warning."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ if TYPE_CHECKING:
 
 
 def apply(trace_rules: ModuleType) -> None:
-    """Add onecopy to the packages that torch does not trace."""
+    """Add onecopy to the list of packages that torch does not trace."""
     trace_rules.add("onecopy")

@@ -1,4 +1,4 @@
-"""Makes `faiss.read_index` and `read_index_binary` return indexes whose vectors, codes and links view a snapshot.
+"""Makes `faiss.read_index` and `read_index_binary` return indexes whose vectors, codes and links are in a snapshot.
 
 **Not shared:** calls with flags or readers, and versions of faiss without such views. An index is read as soon as the
 program uses a function that is not in `_READS`, or an attribute that is not in `_ATTRIBUTES`.
@@ -27,13 +27,13 @@ _READS |= {"reconstruct", "reconstruct_n", "reconstruct_batch", "sa_encode", "sa
 _READS |= {"write_index", "write_index_binary"}
 _ATTRIBUTES = {"d", "ntotal", "is_trained", "metric_type", "metric_arg", "verbose", "code_size", "nlist", "max_level"}
 _SETTINGS = {"nprobe", "efSearch"}
-"""Attributes that are set in a view, and set again in the index that replaces it."""
+"""Attributes that can be set in a view, and are set again in the index that replaces it."""
 _PARTS = {"hnsw"}
-"""Attributes that are parts of an index and have these attributes themselves."""
+"""Attributes that are parts of an index, and that have these attributes themselves."""
 
 
 class _Part(View):
-    """The view of an index, or of a part of it. `path` returns the same part of any index."""
+    """The view of an index, or of a part of it. `path` returns the corresponding part of any index."""
 
     def __init__(self, native: Any, read: Callable[[], Any], source: Source | None = None) -> None:
         super().__init__(native, read, source)
@@ -41,13 +41,13 @@ class _Part(View):
         self.index: Any = None
         """The index that replaces the view, if it has been read."""
         self.settings: dict[str, Callable[[Any], Any]] = {}
-        """Steps that apply to an index the attributes that the program has set in the view."""
+        """Functions that set in an index the attributes that the program has set in the view."""
 
     def reading(self) -> Any:
         return self.own("") if self.root.read is None else self.native
 
     def part(self, path: Callable[[Any], Any], part: Any) -> Any:
-        """Connect a part of the index with this view, and return the part."""
+        """Associate a part of the index with this view, and return the part."""
 
         def read() -> Any:
             self.root.own("changed")
@@ -91,7 +91,7 @@ def apply(faiss: ModuleType) -> None:
 
 
 def _read(faiss: ModuleType, name: str, path: Any, flags: int = 0) -> Any:
-    """Return an index that views a snapshot of its file, or None if faiss should read it."""
+    """Return an index that views a snapshot of its file, or None if faiss should read the file."""
     import numpy as np
 
     source = source_of(f"faiss.{name}", path) if type(path) is str and type(flags) is int and not flags else None
@@ -115,7 +115,7 @@ def _read(faiss: ModuleType, name: str, path: Any, flags: int = 0) -> Any:
 
 
 def _attribute(name: str, value: property) -> property:
-    """Return a property that does not make a view read its index."""
+    """Return a property whose use does not cause a view to read its index."""
     get: Any = value.fget
     put: Any = value.fset
 

@@ -1,4 +1,4 @@
-"""Reports calls of `hnswlib.Index.load_index`, which cannot be shared, with advice."""
+"""Reports calls of `hnswlib.Index.load_index`, whose data cannot be shared, and gives advice."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Makes `joblib.load` map the arrays of uncompressed files from a snapshot.
 
-**Not shared:** compressed files (see `_load`); arrays of objects, of another byte order or not aligned in the file
-(`_mapped`); arrays that the loaded object copies (`mapped.Source.close`).
+**Not shared:** compressed files (see `_load`); arrays that contain objects, have a different byte order or are not
+aligned in the file (`_mapped`); arrays that the loaded object copies (`mapped.Source.close`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _of_thread = threading.local()
 
 
 def apply(_: ModuleType) -> None:
-    """Replace `joblib.load`, and the function by which it reads arrays."""
+    """Replace `joblib.load` and the function with which it reads arrays."""
     replace_where_shared(joblib.numpy_pickle.NumpyArrayWrapper, "read_array", _mapped)
     replace(joblib.numpy_pickle, "load", _load)
     setattr(joblib, "load", joblib.numpy_pickle.load)  # noqa: B010 - a module has no type
@@ -56,7 +56,7 @@ def _load(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _mapped(wrapper: Any, unpickler: Any, *_: Any, **__: Any) -> Any:
-    """Return the array at the current position of a file and advance the position, or None if joblib should read it."""
+    """Return the array at a file's current position and advance the position, or None if joblib should read it."""
     handle = unpickler.file_handle
     shape, dtype = wrapper.shape, wrapper.dtype
     count = math.prod(shape)

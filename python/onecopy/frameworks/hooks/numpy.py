@@ -1,9 +1,9 @@
-"""Makes `numpy.fromfile`, which `numpy.load` calls, return arrays on a snapshot, also for members of ``.npz`` files.
+"""Makes `numpy.fromfile`, which `numpy.load` calls, return arrays on a snapshot, even for members of ``.npz`` files.
 
 **Not shared:** small arrays, Python objects and text (see `_mapped`); arrays that are not aligned in the file
 (`_array_on`); compressed and damaged members (`_member`); files without a snapshot (`mapped.source_of`).
 
-Most processes import numpy, but few load big files. Therefore `run` loads the code that maps files on first use.
+Most processes import NumPy, but few load big files. Therefore, `run` loads the code that maps files on first use.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ LOAD, FROMFILE = "numpy.load", "numpy.fromfile"
 _member_of_thread = threading.local()
 """`source` is the snapshot of an archive while one of its members is read."""
 _LOCAL_HEADER = 30
-"""Number of bytes before the name in the header of a zip member."""
+"""Number of bytes before the name in a zip member's header."""
 
 
 def apply(_: ModuleType) -> None:
-    """Replace `numpy.fromfile`, and the access to the arrays of an ``.npz`` file."""
+    """Replace `numpy.fromfile` and the access to arrays in an ``.npz`` file."""
     replace_where_shared(np, "fromfile", _mapped)
     replace_where_shared(np.lib.npyio.NpzFile, "__getitem__", _member)
 
 
 def _mapped(file: Any, dtype: Any = float, count: int = -1, sep: str = "", offset: int = 0, *, like: Any = None) -> Any:
-    """Return the array of a `numpy.fromfile` call on a snapshot, or None if `numpy.fromfile` should read it."""
+    """Return the array that a `numpy.fromfile` call requests, on a snapshot, or None if NumPy should read it."""
     is_path = isinstance(file, (str, os.PathLike))
     opened = os.fspath(file) if is_path else descriptor_of(file)
     dtype = np.dtype(dtype)
@@ -76,7 +76,7 @@ def _array_on(source: Source, begin: int, nbytes: int, dtype: Any) -> Any:
 
 
 def _member(npz: Any, key: str) -> Any:
-    """Return an array of an npz file on a snapshot of the archive, or None if `numpy.load` should read it."""
+    """Return an array in an npz file, on a snapshot of the archive, or None if `numpy.load` should read it."""
     names = npz.zip.NameToInfo
     info = names[key if key in names else f"{key}.npy"] if not hasattr(npz, "_files") else names[npz._files[key]]
     descriptor = descriptor_of(npz.zip.fp)
@@ -115,7 +115,7 @@ def _member(npz: Any, key: str) -> Any:
 
 
 def _is_intact(source: Source, begin: int, info: Any) -> bool:
-    """Return whether a member matches the checksum in the archive, which numpy verifies too."""
+    """Return whether a member matches the checksum in the archive, which NumPy would also verify."""
     from zlib import crc32
 
     checksum, at, end = 0, begin, begin + info.file_size

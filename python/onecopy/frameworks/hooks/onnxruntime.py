@@ -1,8 +1,8 @@
 """Makes `onnxruntime.InferenceSession` map weights that are prepacked once per machine.
 
 Session options cannot be inspected, but they may contain weights, custom operators, or entries that determine how a
-model is optimized. Therefore calls of their methods are recorded. Prepacked weights are used only if all settings are
-known because the options were created after the methods had been replaced.
+model is optimized. Therefore, calls of their methods are recorded. Prepacked weights are used only if all settings are
+known, because the options were created after the methods had been replaced.
 
 **Not shared:** sessions whose options (see `_why_read`) or model (`frameworks.onnxruntime._sessions`) do not allow it.
 """
@@ -27,11 +27,11 @@ SESSION = "onnxruntime.InferenceSession"
 _READERS = ("get_session_config_entry", "has_providers")
 """Methods that do not change session options."""
 _settings: WeakKeyDictionary[Any, set[str]] = WeakKeyDictionary()
-"""Names of the entries that were set and the methods that were called, for options whose settings are all known."""
+"""For options whose settings are all known: names of the entries that were set and the methods that were called."""
 
 
 def apply(onnxruntime: ModuleType) -> None:
-    """Replace the initialization of `InferenceSession`, and record the settings of `SessionOptions`."""
+    """Replace the initialization of `InferenceSession`, and record settings of `SessionOptions`."""
     kind = onnxruntime.SessionOptions
     for name, method in list(vars(kind).items()):
         if name == "__init__" or (callable(method) and not name.startswith("_") and name not in _READERS):
@@ -93,7 +93,7 @@ def _open_prepacked(opening: Opening, original: Callable[..., None], given: Any,
 
 
 def _prepacked_opening(path: Any, options: Any, providers: Any, given: dict[str, Any]) -> Opening | None:
-    """Return how a session opens prepacked weights, creating them if necessary, or None if it should read the file."""
+    """Return how to open prepacked weights, creating them if necessary, or None if the session should read the file."""
     from onecopy.frameworks.onnxruntime import _sessions
 
     try:
@@ -112,7 +112,7 @@ def _prepacked_opening(path: Any, options: Any, providers: Any, given: dict[str,
 
 
 def _why_read(options: Any, given: dict[str, Any]) -> str:
-    """Return why a session with these arguments must read its model, or "" if it need not."""
+    """Return why a session with these arguments must read its model, or "" if it does not have to."""
     from onecopy.frameworks.onnxruntime import _options
 
     if given.get("read_config_from_model", os.environ.get("ORT_LOAD_CONFIG_FROM_MODEL")):

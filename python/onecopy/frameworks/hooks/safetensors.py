@@ -1,9 +1,9 @@
 """Makes `safetensors.numpy.load_file` return arrays on a snapshot.
 
-`safetensors.torch.load_file` maps the file itself. A file on a network or user-space file system is read into the page
+`safetensors.torch.load_file` maps files itself. A file on a network or user-space file system is read into the page
 cache in the background.
 
-**Not shared:** arrays that are small, have a dtype that numpy lacks, or are not aligned in the file (see `_array`).
+**Not shared:** arrays that are small, have a dtype that NumPy lacks, or are not aligned in the file (see `_array`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LOAD_FILE, LOAD_FILE_OF_TORCH = "safetensors.numpy.load_file", "safetensors.torc
 
 
 def apply(module: ModuleType) -> None:
-    """Replace `load_file` of the module `safetensors.numpy`, or of `safetensors.torch`."""
+    """Replace `load_file` in the module `safetensors.numpy` or `safetensors.torch`."""
     if module.__name__ == "safetensors.torch":
         replace(module, "load_file", _load_file_of_torch)
     else:
@@ -64,7 +64,7 @@ def _load_file(filename: Any, **options: Any) -> dict[str, Any] | None:
 
 
 def _array(source: Source, ours: _core.ArrayFile, opened: Any, name: str) -> Any:
-    """Return an array as safetensors does: a view of bytes without other references."""
+    """Return an array as safetensors does: a view of bytes to which there are no other references."""
     from safetensors.numpy import _TYPES  # which `safetensors.torch` does not import
 
     _, kind, shape, offset, nbytes = ours.entry(name) or ("", "", (), 0, 0)  # an array that fills a gap has no entry

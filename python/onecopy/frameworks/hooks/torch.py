@@ -1,11 +1,11 @@
 """Makes `torch.load` return tensors on snapshots, and `Module.load_state_dict` move weights to snapshots.
 
 `load_state_dict` calls ``parameter.copy_(tensor)`` for each weight. If the tensor is on a mapped file, the parameter
-gets copy-on-write memory of a snapshot with the same values instead. It stays the same object, with its gradient and
+instead gets copy-on-write memory from a snapshot with the same values. It stays the same object, with its gradient and
 hooks, and writing to one of the two tensors does not change the other.
 
-**Resizing.** torch can resize storages in its own memory, but not storages of another library. Therefore the functions
-that resize first copy a moved weight to memory of torch.
+**Resizing.** torch can resize storages in its own memory, but not another library's storages. Therefore, the functions
+that resize first copy a moved weight to torch's memory.
 
 **Addresses.** Moving a weight changes its address. If the program has called its `data_ptr`, the values are copied
 instead, because ctypes, numba or an extension may have kept the address.
@@ -45,20 +45,20 @@ LOAD = "torch.load"
 _ADDRESS_IS_KEPT = "_onecopy_address_is_kept"
 """Attribute that marks a storage whose address the program may have kept."""
 _MIN_WEIGHT = 4096
-"""Size in bytes below which weights are copied, because a page of a file is as large."""
+"""Size in bytes below which weights are copied: the size of a page."""
 _ALIGNMENT = 64
 """Alignment in bytes of memory that torch allocates for weights."""
 
 _loaded: dict[int, _SecondMapping] = {}
-"""Second mappings of files, by the address of the storage on a snapshot that `torch.load` returned."""
+"""Second mappings of files, keyed by the address of the storage on a snapshot that `torch.load` returned."""
 _moved: dict[int, None] = {}
-"""Addresses of storages on snapshots and cast files that replace weights' memory of torch."""
+"""Addresses of storages on snapshots and cast files that replace memory that torch allocated for weights."""
 address_of = torch.Tensor.data_ptr
-"""The original function of torch, which `apply` replaces. onecopy calls it and does not keep addresses."""
+"""The original torch function, which `apply` replaces. onecopy calls it, and does not keep addresses."""
 
 
 def apply(_: ModuleType) -> None:
-    """Replace the functions of torch."""
+    """Replace torch's functions."""
     reader = torch.serialization._open_zipfile_reader
     replace(reader, "__init__", _open_reader)
     call_before(reader, "__exit__", _close_reader)
@@ -83,7 +83,7 @@ def _tensor_on(array: Any, known: dict[int, Any], value: Any) -> Any:
 
 
 def _is_observed() -> bool:
-    """Return whether a mode of torch intercepts calls, and so must not see the calls of onecopy."""
+    """Return whether a torch mode intercepts calls; it must not see calls made by onecopy."""
     modes = _get_current_function_mode_stack()
     return torch._C._len_torch_dispatch_stack() > 0 or any(type(mode) is not DeviceContext for mode in modes)
 
@@ -102,7 +102,7 @@ def _open_reader(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _begin_in_file(file: Any) -> int | None:
-    """Return the position of a file that Python opened, or None for any other object."""
+    """Return the current position of a file that Python opened, or None for any other object."""
     return None if descriptor_of(file) is None else file.tell()
 
 
@@ -130,7 +130,7 @@ class _Reader:
         return getattr(self._reader, name)
 
     def get_storage_from_record(self, name: str, numel: int, dtype: Any) -> Any:
-        """Return an empty tensor whose storage contains the bytes of a record, on a snapshot if possible."""
+        """Return an empty tensor whose storage contains a record's bytes, on a snapshot if possible."""
         tensor = None
         if numel >= MIN_ARRAY and dtype is torch.UntypedStorage and not _is_observed():
             tensor = guarded(LOAD, self._mapped, name, numel)
@@ -220,7 +220,7 @@ def _is_dense(tensor: Any) -> bool:
 
 
 def _move_to_heap(storage: Any) -> None:
-    """Move all tensors of a storage on a snapshot to a copy in memory of torch."""
+    """Move all tensors of a storage on a snapshot to a copy in torch's memory."""
     fresh = torch.UntypedStorage(storage.nbytes())
     fresh.copy_(storage)
     place = storage._cdata
@@ -233,7 +233,7 @@ def _move_to_heap(storage: Any) -> None:
 
 
 def load_resizable(path: Path) -> dict[str, Any]:
-    """Return the weights of a cast file on copy-on-write pages; torch can resize them like its own weights."""
+    """Return a cast file's weights on copy-on-write pages. torch can resize them like its own weights."""
 
     def resizable(weight: Any) -> Any:
         raw = weight.reshape(-1).view(torch.uint8).numpy()
@@ -261,7 +261,7 @@ def _load_state_dict(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_large(state: Any) -> bool:
-    """Return whether the values for a module are large enough to be shared, and no mode observes the call."""
+    """Return whether a module's values are large enough to be shared, and no mode observes the call."""
     return not _is_observed() and _bytes_of(state) >= MIN_BYTES
 
 
@@ -276,18 +276,18 @@ def _bytes_of(state: Any) -> int:
 
 
 class _Sharing(TorchFunctionMode):  # type: ignore[misc,unused-ignore]  # the type checker may run without torch
-    """A mode of torch for one call of `load_state_dict`. It replaces each ``copy_`` by sharing if possible."""
+    """A torch mode for one call of `load_state_dict`. If possible, it replaces each ``copy_`` with sharing."""
 
     def __init__(self) -> None:
         super().__init__()
         self._sources: dict[tuple[int, int, str], Source | str] = {}
-        """Snapshots of the files of regions, or the reasons why there are none."""
+        """Snapshots of the files mapped in regions, or the reasons why there are none."""
         self._parts: dict[Source, Parts] = {}
         self._regions: Regions | None = None
         self._pages: Pages | None = None
         self._shared: dict[str, int] = {}
         self._copied: dict[tuple[str, str], int] = {}
-        """Copied bytes by path and reason."""
+        """Number of copied bytes, by path and reason."""
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if function is torch.Tensor.copy_ and len(args) == 2 and not kwargs and self._share(*args):
@@ -341,7 +341,7 @@ class _Sharing(TorchFunctionMode):  # type: ignore[misc,unused-ignore]  # the ty
         return same and not self._why_private(address_of(target), nbytes)
 
     def _part_of_region(self, region: Any, source: Any, nbytes: int) -> Any:
-        """Return bytes with the values of a tensor, from a snapshot of the file that contains it."""
+        """Return the bytes of a tensor's values, from a snapshot of the file that contains them."""
         if region.perms[3] != "p":
             raise _NotShared("the given tensors are on a mapping to which other processes may write")
         offset = region.offset + address_of(source) - region.start
@@ -374,7 +374,7 @@ class _Sharing(TorchFunctionMode):  # type: ignore[misc,unused-ignore]  # the ty
 
 
 def _move(target: Any, source: Any, array: Any) -> None:
-    """Let `target` use the memory of an array of bytes that has the values of `source`."""
+    """Make `target` use the memory of an array of bytes with the values of `source`."""
     if array.ctypes.data % _ALIGNMENT:  # some sums of a matrix product depend on it
         raise _NotShared("not aligned in the file")
     target.data = _tensor_on(array, _moved, None).view(source.dtype).view(source.shape)
@@ -405,11 +405,11 @@ class _SecondMapping:
         self.path = parts.path
 
     def address_for(self, source: Any) -> int:
-        """Return the address of the values of a tensor of the first mapping."""
+        """Return the address of the values of a tensor in the first mapping."""
         return self._parts.address + int(address_of(source)) - self._first_address
 
     def part(self, source: Any, nbytes: int) -> Any:
-        """Return the values of a tensor of the first mapping as bytes. Each part can be returned once."""
+        """Return the values of a tensor in the first mapping as bytes. Each part can be returned only once."""
         array = self._parts.part(address_of(source) - self._first_address, nbytes)
         if array is None:
             raise _NotShared("another weight uses the same bytes of the file")
@@ -417,7 +417,7 @@ class _SecondMapping:
 
 
 def _why_copied(target: Any, source: Any) -> str:
-    """Return why the memory of `target` cannot be replaced, or "" if the program cannot tell the difference."""
+    """Return why the memory of `target` cannot be replaced, or "" if the program would not notice the difference."""
     for one in (target, source):
         if type(one) not in (torch.Tensor, torch.nn.Parameter):
             return f"of the class {type(one).__name__}"

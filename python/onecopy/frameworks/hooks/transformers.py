@@ -1,7 +1,7 @@
-"""Makes `from_pretrained` of transformers map weights that are cast to another dtype once per machine.
+"""Makes `from_pretrained` in transformers map weights that are cast to another dtype once per machine.
 
-transformers itself maps weights that keep their dtype. Files on network and user-space file systems are read into the
-page cache in the background.
+transformers itself maps weights whose dtype does not change. Files on network and user-space file systems are read into
+the page cache in the background.
 
 **Not shared:** calls with some arguments (see `_folder`); weights that transformers initializes or converts (`_note`).
 """
@@ -32,7 +32,7 @@ FROM_PRETRAINED = "transformers.from_pretrained"
 _OTHER_WAYS = ("gguf_file", "quantization_config", "from_tf", "from_flax", "disable_mmap")
 """Arguments with which transformers does not map safetensors files."""
 _MIN_VERSION = 5
-"""The first version that by default loads the dtype of the file."""
+"""The first version that loads weights with the file's dtype by default."""
 
 
 def apply(modeling_utils: ModuleType) -> None:
@@ -70,7 +70,7 @@ def _from_pretrained(original: Any) -> Any:
 
 
 def _folder(name: Any, given: dict[str, Any]) -> tuple[Path | None, str]:
-    """Return the folder of a model, perhaps in the hub cache, or None and the reason why its weights are not shared."""
+    """Return a model's folder, which may be in the hub cache, or None and the reason why its weights are not shared."""
     device = given.get("device_map")
     if device is not None and str(device) != "cpu":
         return None, f"device_map={device!r}"
@@ -91,7 +91,7 @@ def _weights_in(folder: Path, given: dict[str, Any]) -> list[Path]:
 
 
 def _casts(files: list[Path], folder: Path, given: dict[str, Any]) -> tuple[dict[Path, Path], Any]:
-    """Return the files that need a cast, each with its cast file in the store, and the dtype."""
+    """Return the files that need a cast, each with its cast file in the store, and the target dtype."""
     dtype = given.get("dtype", given.get("torch_dtype", "auto"))
     wanted = target_dtype(dtype if dtype in (None, "auto") or isinstance(dtype, dict) else dtype_of(dtype), folder)
     if wanted is None:
@@ -100,7 +100,7 @@ def _casts(files: list[Path], folder: Path, given: dict[str, Any]) -> tuple[dict
 
 
 def _note(model: Any, path: str, casts: dict[Path, Path], reason: str) -> None:
-    """Report how many bytes of weights are on cast files, and how many are private. transformers maps the others."""
+    """Report how many bytes of weights are in cast files, and how many are private. transformers maps the others."""
     regions = Regions()
     weights = {address_of(one): one.numel() * one.element_size() for one in (*model.parameters(), *model.buffers())}
     places = {at: found.path for at in weights if (found := regions.at(at)) is not None and found.inode}

@@ -1,7 +1,7 @@
 """Makes `usearch.index.Index.load`, which `Index.restore` calls, view a snapshot of the file.
 
-**Not shared:** buffers, and indexes that already contain vectors. An index is read as soon as the program calls a
-function that is not in `_READS`.
+**Not shared:** buffers, and indexes that already contain vectors. An index is read when the program calls a function
+that is not in `_READS`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _load(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _view(index: Any, given: Any) -> bool:
-    """Let an index view a snapshot of a file. Return False if it must read the file."""
+    """Make an index view a snapshot of a file. Return False if it must read the file."""
     import numpy as np
 
     path = index.path if given is None else given

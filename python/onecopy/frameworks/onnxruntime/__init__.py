@@ -1,4 +1,4 @@
-"""ONNX Runtime sessions whose weights are in memory once per machine, with a report about each session.
+"""ONNX Runtime sessions whose weights are in memory once per machine, with a report on each session.
 
     session = oc.onnxruntime.session("model.onnx", mode="auto")
     session.run(None, {"input": batch})      # an `onnxruntime.InferenceSession`, with all its methods
@@ -8,19 +8,19 @@ By default, ONNX Runtime gives every process its own copy of most weights: it re
 the weights of matrix products and convolutions into another copy. The modes:
 
 - ``read`` (the default): ONNX Runtime works as usual.
-- ``map``: the file is read through a mapping that is released afterwards. It lowers the memory peak while the session
-  is created, and saves nothing later.
-- ``direct``: weights are used in the mapping and not prepacked. All processes share one copy, and the session is ready
-  in milliseconds, but matrix products of large batches are slower (28 to 35 % at a batch of 64, measured on one model).
+- ``map``: the file is read through a mapping that is released afterwards. This lowers the memory peak while the session
+  is created, but saves nothing later.
+- ``direct``: weights are used directly in the mapping, without prepacking. All processes share one copy, and the
+  session is ready in milliseconds, but matrix products with large batches are slower (28 to 35 % at batch size 64).
 - ``prepacked``: prepacked weights are saved once per machine in the store, and mapped by every session, at full speed.
 - ``auto``: ``prepacked`` if prepacked weights exist, otherwise ``read``, while a child process prepacks for later
   sessions. It never uses a mode that is slower than ``read``, and does not prepack less than 16 MiB of weights.
 
-If a mode is unavailable, the session is created as ``read``, and `Report.reason` states the reason. Session options of
-the caller are not changed: the entries of a mode are set on a copy.
+If a mode is unavailable, the session is created as ``read``, and `Report.reason` states the reason. The caller's
+session options are not changed: a mode's entries are set in a copy.
 
-**When not to use it.** For small models (``auto`` does not prepack them), and for weights on a GPU: only memory of the
-CPU is shared. Options with registered custom operators cannot be copied: such a session is created as ``read``.
+**When not to use it.** For small models (``auto`` does not prepack them), and for weights on a GPU, because only CPU
+memory is shared. Options with registered custom operators cannot be copied, so such a session is created as ``read``.
 
 **Safety.** SIGBUS ends a process that reads a truncated mapping; `onecopy.files.guard` turns that into an error for
 files that onecopy maps (``direct`` with ``.onnx``). ONNX Runtime maps ``.ort`` files and prepacked weights itself.

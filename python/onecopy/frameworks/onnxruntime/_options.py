@@ -1,4 +1,4 @@
-"""Session options: copies with the entries of a mode, and the entries that determine prepacked weights."""
+"""Session options: copies with a mode's entries, and the entries that determine prepacked weights."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _IDENTITY = bytes.fromhex(
 
 PREPACKING_OFF = "session.disable_prepacking"
 FOLDER = "session.model_external_initializers_file_folder_path"
-"""Names of entries: the first disables prepacking; the second is the folder of external data of a model in memory."""
+"""Names of entries. The first disables prepacking; the second is the external data folder of a model in memory."""
 
 IN_PLACE = {PREPACKING_OFF: "1", "session.use_external_initializer_file_buffers_directly": "1"}
 """Entries that make ONNX Runtime use the given weights in place, without prepacking."""
@@ -82,7 +82,7 @@ _changing = threading.Lock()
 
 
 def copied(options: onnxruntime.SessionOptions | None, entries: Mapping[str, str]) -> onnxruntime.SessionOptions:
-    """Return a copy of session options with more entries, taken from a session on a minimal model."""
+    """Return a copy of session options with additional entries, obtained from a session on a minimal model."""
     if options is None:
         copy = onnxruntime.SessionOptions()
     else:
@@ -104,7 +104,7 @@ def _session(model: bytes | Path, options: onnxruntime.SessionOptions) -> onnxru
 
 
 def holds(options: onnxruntime.SessionOptions | None, initializers: Iterable[str], files: Iterable[str]) -> bool:
-    """Return whether options hold one of these initializers or external files in memory, or cannot be copied."""
+    """Return whether options contain one of these initializers or external files in memory, or cannot be copied."""
     # Options cannot be inspected. But a copy refuses a second initializer of a name, and a model whose external data is
     # missing can be opened only with options that hold it. Copies do not hold files.
     if options is None:
@@ -160,7 +160,7 @@ def deciding(options: onnxruntime.SessionOptions | None) -> dict[str, str]:
 
 
 def with_deciding(entries: Mapping[str, str]) -> onnxruntime.SessionOptions:
-    """Return session options with the entries of `deciding`."""
+    """Return session options that contain the entries of `deciding`."""
     options = onnxruntime.SessionOptions()
     for name, value in entries.items():
         if name == "graph_optimization_level":

@@ -1,15 +1,15 @@
-"""Prepacked weights in the store: one artefact per model, machine and options, from which sessions are created.
+"""Prepacked weights in the store: one artefact per combination of model, machine and options, used to create sessions.
 
 ONNX Runtime can save an optimised model with prepacked weights, and maps them when it opens that model. A child process
-saves the model, so that its heap is freed completely. The artefact is one file: the data as ONNX Runtime wrote it, the
-model that refers to the data, and facts about both.
+saves the model, so that all its heap memory is freed afterwards. The artefact is a single file: the data as ONNX
+Runtime wrote it, the model that refers to the data, and facts about both.
 
     data | model (protobuf) | facts (JSON) | their lengths and their CRC-32: 8 bytes each, little-endian | "oc-ort-1"
 
 The key contains the digest of the model and its external data, the version of ONNX Runtime, the CPU and the options.
-The digest is stored under `onecopy.file_key`, so that a file is read only once to compute it. If a model cannot be
-prepacked, the artefact contains the reason, and prepacking is not repeated until the artefact is pruned. If memory or
-disk space is too small, no artefact is left.
+The digest is stored under `onecopy.file_key`, so that a file has to be read only once to compute it. If a model cannot
+be prepacked, the artefact contains the reason, and prepacking is not tried again until the artefact is pruned. If there
+is too little memory or disk space, no artefact is left.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _background: list[subprocess.Popen[bytes]] = []
 
 @dataclass(frozen=True, slots=True)
 class Prepacked:
-    """The content of an artefact."""
+    """The contents of an artefact."""
 
     path: Path
     model: bytes
@@ -87,7 +87,7 @@ class Prepacked:
 
 @dataclass(frozen=True)
 class Recipe:
-    """The model and options to prepack, passed to the child as JSON."""
+    """The model to prepack and the options, passed to the child as JSON."""
 
     path: str
     files: tuple[str, ...]
@@ -107,12 +107,12 @@ class Recipe:
         return f"packed weights of {digest}, onnxruntime {onnxruntime.__version__}, {words}, layout 4"
 
     def digest(self) -> str | None:
-        """Return the digest of the files, or None if the store does not have it."""
+        """Return the digest of the files, or None if the store does not contain it."""
         found = self.store.find(self._digest_key())
         return None if found is None else found.read_bytes().decode()
 
     def digest_now(self) -> str:
-        """Return the digest of the files, computing it if the store does not have it."""
+        """Return the digest of the files, computing it if the store does not contain it."""
         return self.store.get_or_build(self._digest_key(), self._write_digest, source=self.path).read_bytes().decode()
 
     def find(self) -> Prepacked | None:
@@ -126,7 +126,7 @@ class Recipe:
         return None
 
     def built(self, store: Store, make: Callable[[Recipe, Path], None]) -> Artefact:
-        """Return the artefact, calling `make` unless the store has it. Raise OSError if a file changes meanwhile."""
+        """Return the artefact, calling `make` if it is not in the store. Raise OSError if a file changes."""
         key = self.key(self.digest_now())
 
         def build(path: Path) -> None:
@@ -150,7 +150,7 @@ class Recipe:
 
     @classmethod
     def of_json(cls, text: str) -> Recipe:
-        """Return the recipe that JSON text describes."""
+        """Return the recipe described by JSON text."""
         path, files, options, optimizers, folder, trust = json.loads(text)
         return cls(path, tuple(files), options, tuple(optimizers), reopened(folder, trust, False, {"on_wait": None}))
 
@@ -218,7 +218,7 @@ def write(recipe: Recipe, path: Path) -> None:
 
 @contextlib.contextmanager
 def _temporary(path: Path, *hidden: Path) -> Iterator[None]:
-    """Remove hidden files at the end of the block. An OSError without a file name gets that of `path`."""
+    """Remove hidden files at the end of the block. Add the name of `path` to any OSError without a file name."""
     try:
         yield
     except OSError as error:
@@ -231,7 +231,7 @@ def _temporary(path: Path, *hidden: Path) -> Iterator[None]:
 
 
 def _save_or_raise(recipe: Recipe, data: Path, saved: Path) -> bytes:
-    """Call `_save`. Raise OSError for temporary failures, and other exceptions if the model cannot be saved."""
+    """Call `_save`. Raise OSError for temporary failures, and other exceptions if saving the model is impossible."""
     # Errors of ONNX Runtime do not distinguish a full disk or a memory limit from a model that it cannot save. After
     # an error, space is reserved, which raises OSError if the disk is full, and saving is repeated once.
     try:
@@ -317,14 +317,14 @@ def _command() -> list[str]:
 
 
 def _hidden_name(path: Path) -> str:
-    """Return a name that the store recognizes as an unfinished file. It is as long as the name of the artefact."""
+    """Return a name that the store recognizes as an unfinished file, and that is as long as the artefact's name."""
     prefix = ".onecopy-"
     return prefix + secrets.token_hex(len(path.name))[: len(path.name) - len(prefix)]
 
 
 @lru_cache(maxsize=1)
 def _cpu_features() -> str:
-    """Return a hash of the model and features of the CPU, which determine how ONNX Runtime prepacks."""
+    """Return a hash of the CPU's model and features, which determine how ONNX Runtime prepacks."""
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
     except OSError:

@@ -1,4 +1,4 @@
-"""`session`: an `onnxruntime.InferenceSession` with shared weights, several modes and a report."""
+"""`session`: create an `onnxruntime.InferenceSession` with shared weights, in one of several modes, with a report."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 
 
 MIN_TO_PREPACK = 16 << 20
-"""Minimum size of weights that `auto` prepacks; it uses existing prepacked weights of any size."""
+"""Minimum size of the weights that `auto` prepacks. Existing prepacked weights are used whatever their size."""
 MIN_TO_ALIGN = 1 << 18
-"""Minimum number of misaligned bytes for which `direct` uses an aligned copy in the store."""
+"""Number of misaligned bytes from which on `direct` uses an aligned copy in the store."""
 _DEFAULT_REASON = (
     "the default: ONNX Runtime works as usual, with a copy of the weights in each process; mode='auto' shares weights "
     "that were prepacked once per machine, if they have at least 16 MiB"
 )
 _PEAK_MEMORY = 4
-"""Approximate peak memory of the child that prepacks, as a multiple of the weights."""
+"""Approximate peak memory of the child that prepacks, as a multiple of the size of the weights."""
 _MAX_DISK = 2.5
-"""Maximum size of the artefact, as a multiple of the weights."""
+"""Maximum size of the artefact, as a multiple of the size of the weights."""
 _CPU_PROVIDERS = {"CPUExecutionProvider", "AzureExecutionProvider"}
 _INSIDE = "model"
 """Location that represents the model file itself, in a model without its data."""
@@ -56,7 +56,7 @@ class UnavailableError(Error):
 
 
 class Tensor(NamedTuple):
-    """A constant of an ONNX model, as `onecopy._core.parse_onnx` returns it."""
+    """A constant in an ONNX model, as returned by `onecopy._core.parse_onnx`."""
 
     name: str
     type: str
@@ -94,10 +94,10 @@ class Request:
     wait: bool
     store: Store | str | os.PathLike[str] | None
     tensors: tuple[Tensor, ...] | None = None
-    """Constants of an ``.onnx`` model, or None until `parse` has read them. Empty for ``.ort``."""
+    """Constants in an ``.onnx`` model, or None until `parse` has read them. Empty for ``.ort``."""
 
     def parse(self) -> None:
-        """Read where the weights are. Raise UnavailableError if options hold some, or an error of `onecopy.open`."""
+        """Determine where the weights are. Raise UnavailableError if options hold any, or errors of `onecopy.open`."""
         if self.tensors is not None:
             return
         with FileMapping(self.path) as mapping:
@@ -114,11 +114,11 @@ class Request:
                     path=self.path,
                 )
         if _options.holds(self.sess_options, {one.name for one in self.tensors}, self.locations):
-            raise UnavailableError("the session options hold weights of the model in memory, or cannot be copied")
+            raise UnavailableError("the session options contain weights of the model in memory, or cannot be copied")
 
     @property
     def is_ort(self) -> bool:
-        """Whether ONNX Runtime reads the model as ``.ort``, according to the options or else the suffix."""
+        """Whether ONNX Runtime will read the model as ``.ort``, according to the options, or else the suffix."""
         given = _options.entry(self.sess_options, "session.load_model_format")
         return (given or self.path[-4:]).lower() in ("ort", ".ort")
 
@@ -153,7 +153,7 @@ class Request:
 
 @dataclass
 class Opening:
-    """How a session is created in a mode."""
+    """How to create a session in a mode."""
 
     mode: str
     reason: str
@@ -166,7 +166,7 @@ class Opening:
     owned: list[FileMapping] = field(default_factory=list)
     """The mappings that `buffers` view."""
     files: tuple[str, ...] = ()
-    """Files that the session may have mapped."""
+    """Files that the session may map."""
     copied: tuple[Copied, ...] = ()
 
     def close(self) -> None:
@@ -269,7 +269,7 @@ def _missing_space(weights: int, folder: Path) -> str:
 
 
 def _of_artefact(found: _prepacking.Prepacked, request: Request, mode: str, reason: str) -> Opening:
-    """Return the opening of a session on the prepacked ("prepacked") or plain ("direct") weights of an artefact."""
+    """Return the opening for a session on an artefact's prepacked ("prepacked") or plain ("direct") weights."""
     entries = {_options.FOLDER: str(found.path.parent)}
     if mode == "direct":
         entries[_options.PREPACKING_OFF] = "1"
@@ -277,7 +277,7 @@ def _of_artefact(found: _prepacking.Prepacked, request: Request, mode: str, reas
 
 
 def _map_files(opening: Opening, request: Request) -> None:
-    """Give an opening the model without its data, and views of the files with the data."""
+    """Store in an opening the model without its data, and views of the files that contain the data."""
     try:
         for path in request.files:
             opening.owned.append(FileMapping(path))
@@ -291,16 +291,16 @@ def _map_files(opening: Opening, request: Request) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """A file of the model that this process has mapped, according to ``/proc/self/maps``."""
+    """One of the model's files that this process has mapped, according to ``/proc/self/maps``."""
 
     path: str
     bytes: int
-    """Mapped bytes of address space. `onecopy.residency` returns how many of them are in memory."""
+    """Mapped bytes of address space. `onecopy.residency` reports how many of them are in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How a session was created. `str` gives a few lines of text."""
+    """How a session was created. `str` returns a few lines of text."""
 
     path: str
     requested: str
@@ -314,10 +314,10 @@ class Report:
     weights: int | None
     """Bytes of all initializers, or None if the file was not parsed."""
     private: int | None
-    """Growth of the anonymous memory of the process, in bytes. None if it is unknown because the kernel does not
-    report it, or because the heap had free memory, so that the growth is less than the copied bytes."""
+    """Growth of the process's anonymous memory, in bytes. None if the kernel does not report
+    it, or if the heap had free memory, so that the growth is less than the copied bytes."""
     mapped: tuple[Mapped, ...]
-    """Files of the model that are mapped."""
+    """The model's files that are mapped."""
     copied: tuple[Copied, ...] = ()
     """In mode "direct": weights that are not used in place, with the reasons."""
 
@@ -337,7 +337,7 @@ class Report:
 
 
 def mapped_files(paths: Iterable[str]) -> tuple[Mapped, ...]:
-    """Return those files of `paths` that this process has mapped, with the mapped bytes."""
+    """Return the files in `paths` that this process has mapped, with the number of mapped bytes."""
     files = {}
     for one in paths:
         with suppress(OSError):
@@ -367,11 +367,11 @@ Mode: TypeAlias = Literal["read", "direct", "prepacked", "auto"]
 class Session(onnxruntime.InferenceSession, Closeable):  # type: ignore[misc]  # has no types
     """An `onnxruntime.InferenceSession` with a report and a method `close`, returned by `session`.
 
-    Threads: any thread may call `run`, as with ONNX Runtime. Call `close` when no thread is in `run`.
+    As with ONNX Runtime, any thread may call `run`. Call `close` only when no thread is in `run`.
     """
 
     onecopy: Report
-    """A report of how the session was created."""
+    """A report on how the session was created."""
     warming: WarmJob | None = None
     """The job that reads the model file into memory; None without ``warm=True``."""
 
@@ -387,7 +387,7 @@ class Session(onnxruntime.InferenceSession, Closeable):  # type: ignore[misc]  #
         super().__init__(opening.model, options, **given)
 
     def close(self) -> None:
-        """Release the session of ONNX Runtime and the mapping. Closing twice has no effect.
+        """Release the ONNX Runtime session and the mapping. Closing twice has no effect.
 
         Afterwards `run` raises ValueError. Outputs stay valid, because they do not view weights.
         """
@@ -423,13 +423,13 @@ def session(
     store: Store | str | os.PathLike[str] | None = None,
     **given: Any,
 ) -> Session:
-    """Create an ONNX Runtime session whose weights all processes of the machine share.
+    """Create an ONNX Runtime session whose weights all processes on the machine share.
 
     Parameters
     ----------
     path
         Path of a model: ``.onnx``, with weights inside or in external data files, or ``.ort``. For a folder, its
-        ``model.onnx`` or only ``.onnx`` file is used.
+        ``model.onnx`` or its only ``.onnx`` file is used.
     mode
         "read" or None: ONNX Runtime works as usual. "direct": use the weights in the mapping, without prepacking.
         "prepacked": prepack the weights once per machine. "auto": "prepacked" if prepacked weights exist, otherwise
@@ -448,7 +448,7 @@ def session(
     max_bytes
         Maximum bytes that `warm` reads; None: the available memory.
     store
-        The store of prepacked weights: a `onecopy.Store` or a folder; None: the default folder on disk.
+        The store for prepacked weights: a `onecopy.Store` or a folder; None: the default folder on disk.
     **given
         Other arguments of `onnxruntime.InferenceSession`.
 
@@ -522,7 +522,7 @@ def _created(request: Request, opening: Opening, given: dict[str, Any]) -> Sessi
 
 
 def _warming(opening: Opening, max_bytes: int | str | None) -> WarmJob | None:
-    """Start to read the largest file of the session into memory, or return None if it cannot be opened."""
+    """Start reading the session's largest file into memory. Return None if it cannot be opened."""
     files = opening.files[:1] if opening.mode == "prepacked" else opening.files
     with suppress(OSError):  # making the session raises the error
         return page_cache.warm(max(files, key=os.path.getsize), max_bytes=max_bytes, wait=False)

@@ -8,10 +8,10 @@
 GGUF, npz, ... All processes share one copy of the pages that none of them writes to.
 
 **Copy-on-write.** By default, code may write to a weight in place: the written page becomes private to its process, and
-the file never changes. With ``unsafe_shared=True`` no page becomes private, and a write ends the process (SIGSEGV).
+the file never changes. With ``unsafe_shared=True``, no page becomes private, and any write ends the process (SIGSEGV).
 
 **GPU.** With ``device="cuda"``, torch copies the weights from the mapping. During the copy, a file in the page cache is
-registered with the driver as pinned memory; other files are read ahead. To copy often, use ``oc.open(path,
+registered with the driver as pinned memory; other files are read ahead. To copy repeatedly, use ``oc.open(path,
 pinned=True)``.
 
 **When not to use it.** If the weights are copied afterwards anyway, for example by a cast to another dtype. The report

@@ -1,4 +1,4 @@
-"""`load` and `load_into`: load the weights of a file as tensors on its mapping, alone or into a module."""
+"""`load` and `load_into`: load a file's weights as tensors on its mapping, alone or into a module."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 TYPES = {name: scalar or np.dtype(numpy).name for name, (numpy, scalar, _) in ARRAY_TYPES.items()}
 """Names of torch dtypes by their names in safetensors files."""
 _OTHER_TYPES = dict.fromkeys(("<c16", "COMPLEX128", "COMPLEXDOUBLE"), "complex128") | {"COMPLEXHALF": "complex32"}
-"""Names of torch dtypes by their names in npz, ONNX and ExecuTorch files; torch checkpoints use the names of torch."""
+"""Names of torch dtypes by their names in npz, ONNX and ExecuTorch files. torch checkpoints use torch's names."""
 
 
 def expect_torch() -> None:
@@ -74,17 +74,17 @@ class _Cast(UserDict[str, Any]):
 
 
 def needs_cast(tensor: Any, dtype: Any) -> bool:
-    """Return whether a tensor is floating-point with another dtype, and not of pairs of F4, which torch cannot cast."""
+    """Return whether a tensor is floating-point with another dtype, except for pairs of F4, which torch cannot cast."""
     return bool(tensor.is_floating_point() and tensor.dtype != dtype and not str(tensor.dtype).endswith("_x2"))
 
 
 def file_needs_cast(path: str | os.PathLike[str], dtype: Any) -> bool:
-    """Return whether a file has floating-point weights with another dtype, without reading data."""
+    """Return whether a file contains floating-point weights with another dtype, without reading data."""
     return any(needs_cast(tensor, dtype) for tensor in load(path, unsafe_shared=True).values())
 
 
 def cast_once(path: str | os.PathLike[str], dtype: Any, store: Store | str | os.PathLike[str] | None = None) -> Path:
-    """Cast the weights of a file once per machine, and return the path of the cast file in the store."""
+    """Cast a file's weights once per machine, and return the path of the cast file in the store."""
     with arrays.open_arrays(path) as file:
         metadata = file.metadata if file.container == "safetensors" else {}
         real = file.path
@@ -101,14 +101,14 @@ def load(
     unsafe_shared: bool = False,
     device: Any = None,
 ) -> dict[str, Any]:
-    """Return the weights of a file as tensors, on its mapping without reading them, or on a device.
+    """Return a file's weights as tensors, either on its mapping, without reading them, or on a device.
 
     Parameters
     ----------
     path
         Path of any file that `onecopy.open` reads.
     names
-        Names of the weights to load; None: all.
+        Names of the weights to load; None: all weights.
     unsafe_shared
         False: copy-on-write pages; writing in place makes a page private. True: read-only pages; writing in place ends
         the process with SIGSEGV, because torch has no read-only tensors.
@@ -122,7 +122,7 @@ def load(
     -------
     dict of str to torch.Tensor
         CPU tensors with the strides of the file, or complete copies on the device. Names that refer to the same bytes
-        of the file share a storage. The tensors keep the mapping alive. F4 elements are pairs. Weights of dtypes that
+        in the file share a storage. The tensors keep the mapping alive. F4 elements are pairs. Weights with dtypes that
         torch lacks, such as big-endian dtypes, are returned as uint8 bytes.
 
     Raises
@@ -134,7 +134,7 @@ def load(
     ModuleNotFoundError
         torch is not installed.
     DataLost
-        The file was truncated while it was read for a device.
+        The file was truncated while it was being read for a device.
 
     Examples
     --------
@@ -164,32 +164,32 @@ def load_into(
     max_bytes: int | str | None = None,
     device: Any = None,
 ) -> LoadReport:
-    """Replace the weights of a module by those of a file on its mapping, without reading or copying them.
+    """Replace a module's weights with weights on the mapping of a file, without reading or copying them.
 
     The module may be on the meta device (``with torch.device("meta")``), where it consumes no memory. Its own
     ``load_state_dict(assign=True)`` receives tensors on the mapping, so hooks, extra state, lazy modules and errors
-    work as usual; only the versions of modules, which are in pickles, are missing. Tied parameters (embeddings) stay
-    tied, and the last of their names in the file is used. Older optimizers refer to the old parameters.
+    work as usual; only module versions, which are stored in pickles, are missing. Tied parameters (embeddings) stay
+    tied, and the last of their names in the file is used. Existing optimizers refer to the old parameters.
 
     Parameters
     ----------
     module
         A ``torch.nn.Module``, or a nested dict of modules and tensors, whose keys are the prefixes of the names in the
-        file, as in a file of ``torch.save({"model": model.state_dict(), ...})``. Tensors are replaced in the dict.
+        file, as after ``torch.save({"model": model.state_dict(), ...})``. Tensors are replaced in the dict.
     path
         Path of any file that `onecopy.open` reads.
     dtype
         Dtype of floating-point weights, a ``torch.dtype`` or its name ("bfloat16"). Weights with another dtype in the
-        file are cast, and so copied; the report lists them. None: the dtypes of the file, not of the module.
+        file are cast, and thus copied; the report lists them. None: the dtypes in the file, not in the module.
     cast
         Where cast weights are kept. "private": each process casts them in its own memory. "store": they are cast once
         per machine into a file of the default `Store`, which all processes map.
     prefix
-        A prefix of the names of the weights in the file, such as "model."; arrays with other names are ignored.
+        A prefix of the weights' names in the file, such as "model."; arrays with other names are ignored.
     strict
         As for ``load_state_dict``, but a name does not count as missing if it is tied to a name in the file. Buffers
         that a module does not save (``persistent=False``) are loaded if they are on the meta device and the file
-        contains an array with the same name, dtype and shape. RuntimeError if any other buffer is on the meta device.
+        contains an array with the same name, dtype and shape. Any other buffer on the meta device raises RuntimeError.
     unsafe_shared
         As for `load`: read-only pages instead of copy-on-write pages.
     warm, max_bytes
@@ -207,12 +207,12 @@ def load_into(
     Raises
     ------
     OSError, FormatError
-        The file cannot be opened, as for `onecopy.open`, or was replaced during the call.
+        The file cannot be opened, as for `onecopy.open`, or it was replaced during the call.
     ModuleNotFoundError
         torch is not installed.
     RuntimeError
-        torch reports that a shape, or with `strict` a name, differs between file and module; or buffers remain on the
-        meta device. Parameters and buffers are unchanged.
+        torch reports that a shape, or with `strict`, a name, differs between the file and the module; or buffers remain
+        on the meta device. Parameters and buffers are unchanged.
     TypeError, ValueError
         `module`, or a value in a dict, has an unsupported type; `dtype` is neither a torch dtype nor the name of one;
         or `cast` is neither "private" nor "store".
@@ -270,7 +270,7 @@ def is_cpu(device: Any) -> bool:
 def tensors_in(
     file: arrays.ArrayFile, names: list[str], *, device: Any, max_bytes: int | str | None = None
 ) -> tuple[dict[str, Any], WarmJob | None]:
-    """Return arrays of a file as tensors on its mapping, or as copies on a device, with the job that reads ahead."""
+    """Return a file's arrays as tensors on its mapping, or as copies on a device, with the job that reads ahead."""
     import torch
 
     if is_cpu(device):
@@ -289,7 +289,7 @@ def tensors_in(
 
 
 def _pin(file: arrays.ArrayFile, names: list[str], device: Any) -> bool:
-    """Register a file in memory with the driver of a GPU, to make copies several times as fast."""
+    """Register a file that is in memory with a GPU's driver, to make copying several times as fast."""
     # The file must be copied whole, because a copy must not begin in registered pages and end in others. It must be on
     # ext4 or in memory, because some drivers reportedly hang on pages of xfs and the caller did not ask for pinning.
     import torch
@@ -307,7 +307,7 @@ def _pin(file: arrays.ArrayFile, names: list[str], device: Any) -> bool:
 
 
 _Place: TypeAlias = tuple[str, int, int]
-"""The path of a file, and the offset and size in bytes of a part of it."""
+"""The path of a file, and the offset and size of a part of it in bytes."""
 
 
 def _place_of(file: arrays.ArrayFile, name: str) -> _Place:
@@ -316,7 +316,7 @@ def _place_of(file: arrays.ArrayFile, name: str) -> _Place:
 
 
 def _sent(file: arrays.ArrayFile, names: Iterable[str], device: Any) -> dict[_Place, Any]:
-    """Copy the bytes of arrays to a device through a window, because the file is larger than memory."""
+    """Copy the bytes of arrays to a device through a window, for files that are larger than memory."""
     import torch
 
     places = {_place_of(file, name): name for name in names if file.entry(name).nbytes}
@@ -346,7 +346,7 @@ def _tensors(
     device: Any = None,
     bases: dict[_Place, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return tensors on views of a file, or on copies on a device (perhaps in `bases`). Equal bytes share storage."""
+    """Return tensors on views of a file, or on copies on a device (perhaps in `bases`). Equal ranges share storage."""
     bases = {} if bases is None else bases
     found = {}
     for name in names:
@@ -366,7 +366,7 @@ def _tensors(
 
 
 def dtype_in_torch(kind: str, shape: tuple[int, ...]) -> Any:
-    """Return torch's dtype for elements of a file, or pairs of F4, or None if torch cannot represent them."""
+    """Return torch's dtype for elements in a file (or pairs of F4), or None if torch cannot represent them."""
     import torch
 
     if kind == "F4":
@@ -376,7 +376,7 @@ def dtype_in_torch(kind: str, shape: tuple[int, ...]) -> Any:
 
 
 class _Slot(NamedTuple):
-    """A parameter or buffer of a module, or a tensor of a dict."""
+    """A parameter or buffer of a module, or a tensor in a dict."""
 
     name: str
     tensors: Any
@@ -392,7 +392,7 @@ class _Slot(NamedTuple):
 
 
 def _slots(given: Any, prefix: str = "") -> Iterator[_Slot]:
-    """Yield the slots of a module or dict in the order in which torch loads them, and tied weights under each name."""
+    """Yield the slots of a module or dict in the order in which torch loads them, with tied weights under each name."""
     import torch
 
     is_dict = isinstance(given, dict)
@@ -415,7 +415,7 @@ def _groups(slots: list[_Slot]) -> list[list[_Slot]]:
 
 
 def _as_module(given: Any, name: str = "module") -> Any:
-    """Return a module. For a dict, its `load_state_dict` loads the modules and tensors of the dict."""
+    """Return a module. For a dict, its `load_state_dict` loads the modules and tensors in the dict."""
     import torch
 
     if isinstance(given, torch.nn.Module):
@@ -433,7 +433,7 @@ def _as_module(given: Any, name: str = "module") -> Any:
 def _load_dict(
     given: Any, state: Any, prefix: str, _: Any, __: bool, missing: list[str], unexpected: list[str], errors: list[str]
 ) -> None:
-    """Replace the tensors of a dict, like torch replaces those of a module. Names in a dict can be any text."""
+    """Replace the tensors in a dict, as torch does for a module. Names in a dict can be any text."""
     import torch
 
     known = set()
@@ -454,7 +454,7 @@ def _load_dict(
 
 
 def _assign(module: Any, groups: list[list[_Slot]], state: dict[str, Any], strict: bool, prefix: str) -> Any:
-    """Let torch assign all or none of a file's tensors. Return missing and unexpected names."""
+    """Let torch assign either all or none of a file's tensors. Return missing and unexpected names."""
     slots = [slot for group in groups for slot in group]
     for group in groups:  # a name that the file does not have gets the tensor of the last name that it is tied to
         found = [state[slot.name] for slot in group if slot.name in state]
@@ -483,7 +483,7 @@ def _assign(module: Any, groups: list[list[_Slot]], state: dict[str, Any], stric
 def _finish(
     groups: list[list[_Slot]], state: dict[str, Any], sources: dict[int, arrays.Entry], dtype: Any, device: Any
 ) -> tuple[dict[arrays.Entry, bool], list[Copied], list[str]]:
-    """Tie and cast the assigned weights. Return used arrays (True if mapped), copies, and unused names."""
+    """Tie and cast the assigned weights. Return the used arrays (True if mapped), copies, and unused names."""
     import torch
 
     used, copied, unused = dict[arrays.Entry, bool](), list[Copied](), list[str]()

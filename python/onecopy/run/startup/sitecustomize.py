@@ -1,4 +1,4 @@
-"""Imports `onecopy.auto` at the start of each Python process of `onecopy run`.
+"""Imports `onecopy.auto` when a Python process under `onecopy run` starts.
 
 `onecopy run` puts the folder of this file first in PYTHONPATH. If the environment contains another sitecustomize
 module, it runs afterwards, as if this one did not exist. An error here must not end the program.

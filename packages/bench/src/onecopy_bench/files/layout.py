@@ -1,15 +1,15 @@
-"""Where the data of a file lies, and the checksum of the touched bytes: both judge every loader.
+"""Where a file's data is, and the checksum of the touched bytes, by which every loader is verified.
 
 A comparison of loaders is fair only if all of them read the same bytes. Therefore the parent parses the header of a
 safetensors file once, with the short reader below and not with the code under test, and each worker receives the table
-of names, offsets and lengths. Any other file is one piece, from its first byte to its last. The reader validates
-nothing: a file whose header it cannot parse is one piece, and the loaders report what is wrong with it.
+of names, offsets and lengths. Any other file is treated as one piece. The reader validates nothing: if it cannot parse
+a header, the file is treated as one piece, and the loaders report what is wrong with it.
 
-A file counts as read when one byte of each of its 4 KiB pages has been read. The work must be small beside the loading
-that is measured, and its result must depend on the file alone, so that a copy, a mapping and a tensor at an odd offset
-agree. Of each piece, the checksum covers the name, the bytes at 0, 4096, 8192, ... *relative to the piece* and the last
-byte; every page of a piece contains one of these. The sum of the CRCs of all pieces, modulo 2**64, is the checksum of
-the file, whatever the order of the pieces.
+A file counts as read when one byte of each of its 4 KiB pages has been read. This must take little time compared with
+the measured loading, and its result must depend only on the file, so that a copy, a mapping and a tensor at an odd
+offset agree. For each piece, the checksum covers the name, the bytes at 0, 4096, 8192, ... *relative to the piece* and
+the last byte; every page of a piece contains one of these. The file's checksum is the sum of the pieces' CRCs modulo
+2**64, whatever the order of the pieces.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The contents of a file: its kind, its size in bytes, and its pieces in the order in which they are touched."""
+    """The contents of a file: its kind, its size in bytes, and its pieces, in the order in which they are touched."""
 
     kind: Kind
     size: int
@@ -52,14 +52,14 @@ class Layout:
 
     @property
     def nbytes(self) -> int:
-        """Bytes in all pieces: the file without its header and padding."""
+        """Total bytes of all pieces: the file without its header and padding."""
         return sum(piece.nbytes for piece in self.pieces)
 
 
 def parse_safetensors(header: bytes, size: int) -> Layout | None:
     """Return the layout that a safetensors header describes, or None if it does not describe a file of `size` bytes.
 
-    The header is the JSON text behind the eight length bytes.
+    The header is the JSON text after the eight length bytes.
     """
     pieces, start = [], 8 + len(header)
     try:
@@ -76,7 +76,7 @@ def parse_safetensors(header: bytes, size: int) -> Layout | None:
 
 
 def read_layout(path: str | os.PathLike[str]) -> Layout:
-    """Return the layout of the file at `path`; raises OSError if it cannot be read."""
+    """Return the layout of the file at `path`. Raise OSError if it cannot be read."""
     with Path(path).open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         length = int.from_bytes(file.read(8), "little")
@@ -85,23 +85,23 @@ def read_layout(path: str | os.PathLike[str]) -> Layout:
 
 
 def checksum_of_piece(name: str, touched: bytes) -> int:
-    """Return the CRC-32 of one piece: its name, then the bytes that were touched."""
+    """Return the CRC-32 of a piece's name followed by its touched bytes."""
     return zlib.crc32(touched, zlib.crc32(name.encode("utf-8", "surrogatepass")))
 
 
 def touch_array(name: str, array: NDArray[np.generic]) -> int:
-    """Touch every page of an array and return its CRC-32; nothing but the touched bytes is copied."""
+    """Touch every page of an array and return its CRC-32. Only the touched bytes are copied."""
     flat = array.reshape(-1).view(np.uint8)
     return checksum_of_piece(name, flat[::STRIDE].tobytes() + flat[-1:].tobytes())
 
 
 def combine(checksums: Iterable[int]) -> int:
-    """Return the checksum of a file from those of its pieces."""
+    """Combine the checksums of a file's pieces into the checksum of the file."""
     return sum(checksums) % 2**64
 
 
 def checksum_of_file(path: str | os.PathLike[str], layout: Layout) -> int:
-    """Return the checksum that every loader must return, by plain reads without the code under test."""
+    """Return the checksum that every loader must produce, using plain reads instead of the code under test."""
     with Path(path).open("rb", buffering=0) as file, memoryview(bytearray(READ)) as buffer:
         sums = []
         for piece in layout.pieces:
@@ -115,7 +115,7 @@ def checksum_of_file(path: str | os.PathLike[str], layout: Layout) -> int:
 
 
 def read_exactly(fd: int, view: memoryview, offset: int) -> None:
-    """Fill `view` from `offset` of the file; raises EOFError with the position if the file ends before."""
+    """Fill `view` from `offset` in the file. Raise EOFError, which states the position, if the file ends early."""
     done = 0
     while done < len(view):
         got = os.preadv(fd, [view[done:]], offset + done)

@@ -1,17 +1,17 @@
-"""The loaders that `bench open` compares: onecopy, its peers, O_DIRECT readings and a control.
+"""The loaders that `bench open` compares: onecopy, its peers, O_DIRECT reads and a control.
 
-A loader opens the file of a job, keeps it open, and yields every piece as an array of bytes, in the order of the job.
-`open` runs on the first clock and returns as soon as the caller could ask for an array. The second clock runs until
-every page has been read: it covers `warm`, if the loader has one, and then a touch of each page, which is the same code
+A loader opens a job's file, keeps it open, and yields every piece as an array of bytes, in the order given by the job.
+The first clock measures `open`, which returns as soon as the caller could request an array. The second clock runs until
+every page has been read: it measures `warm`, if the loader has it, and then touching each page, which is the same code
 for all loaders. The measured process imports the packages of its loader by name before the clocks start.
 
-* `ROWS` are the loaders that are compared.
+* `ROWS` lists the loaders that are compared.
 * `CEILINGS` read the same file with O_DIRECT, past the page cache. "fresh" reads 8 MiB at a time into new anonymous
   memory of the file's size, in 2 MiB pages if the kernel provides them. The data stays, so no copying loader can be
-  faster. "reused" reads into one 4 MiB buffer per thread, again and again, and so measures the device alone.
-* `CONTROLS` touch fresh anonymous memory without any I/O, as every loader that copies has to. A virtual machine whose
-  host reclaims free pages can do this more slowly than it reads from the disk. There, the times of copying loaders, and
-  their ratios to loaders that map, say nothing about other machines.
+  faster. "reused" repeatedly reads into one 4 MiB buffer per thread, so it measures only the device.
+* `CONTROLS` touch fresh anonymous memory without any I/O, as every copying loader must. On a virtual machine whose host
+  reclaims free pages, this can be slower than reading from the disk. On such a machine, the times of copying loaders,
+  and their ratios to mapping loaders, do not apply to other machines.
 """
 
 from __future__ import annotations
@@ -44,18 +44,18 @@ ONECOPY = (
     "onecopy.files.mapping",
     "onecopy.files.page_cache",
 )
-"""The modules that onecopy loads on first use, which must not happen on the clock."""
+"""The modules that onecopy loads on first use, which must not be part of the measured time."""
 SECTOR = 4096
 """O_DIRECT needs offsets, lengths and addresses in multiples of the device's block; 4 KiB suits all devices."""
 FRESH_READ, REUSED_BUFFER = 8 << 20, 4 << 20
-"""Bytes of one read into fresh memory, and into a buffer that is used again."""
+"""Bytes per read into fresh memory, and into a reused buffer."""
 CONTROL_BYTES = 1 << 30
-"""A control touches as much memory as the file has, but at most this much."""
+"""A control touches as many bytes as the file contains, but at most this many."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The input of a worker: the file, its kind, and its pieces (see `layout`) in the order of the touches."""
+    """A worker's input: the file, its kind, and its pieces (see `layout`) in the order in which they are touched."""
 
     path: str
     kind: Kind
@@ -64,10 +64,10 @@ class Job:
 
 
 class Opened(NamedTuple):
-    """An open file, as one loader presents it.
+    """An open file, as returned by a loader.
 
-    `arrays` yields every piece by name; None means that the loader does not keep the data. `warm` runs on the second
-    clock before the pages are touched, and returns notes for the record. `keep` stays alive while memory is measured.
+    `arrays` yields each piece with its name (None: the loader does not keep the data). `warm` runs on the second clock,
+    before the pages are touched, and returns notes for the record. `keep` stays alive while memory is measured.
     """
 
     arrays: Callable[[], Iterable[Location]] | None
@@ -76,18 +76,18 @@ class Opened(NamedTuple):
 
 
 def open_nothing(_: Job) -> Opened:
-    """Open nothing: the baseline of an interpreter with its imports."""
+    """Open nothing, as a baseline: an interpreter with its imports."""
     return Opened(None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loader(Peer):
-    """A loader of a file; `detail` is the call that is measured, `open` makes it in the measured process.
+    """A way to load a file. `detail` describes the measured call, which `open` makes in the measured process.
 
-    The measured process imports `optional` modules if they are installed. All processes load a "row" at once; a
-    "ceiling" or a "control" runs in one process. `reads_pt`: the loader needs the tensors as a .pt file (see
-    `trials.pt_file`). `uses_cache`: the page cache plays a part, so its state must be prepared. `by_request`: the row
-    is measured only when it is named. `command` is a program that takes the place of `trials` (see `trials.trial_of`).
+    The measured process imports the `optional` modules that are installed. With the role "row", all processes load at
+    the same time; a "ceiling" or "control" runs in one process. `reads_pt`: the loader needs the tensors as a .pt file
+    (see `trials.pt_file`). `uses_cache`: the loader uses the page cache, so its state must be prepared. `by_request`:
+    the row is measured only if named. `command` is a program that runs instead of `trials` (see `trials.trial_of`).
     """
 
     open: Callable[[Job], Opened] = open_nothing
@@ -102,12 +102,12 @@ class Loader(Peer):
 
 
 def views(data: NDArray[np.uint8], job: Job) -> Callable[[], Iterable[Location]]:
-    """Return the pieces of a job as views into the bytes of the whole file."""
+    """Yield a job's pieces as views into the bytes of the whole file."""
     return lambda: ((p.name, data[p.offset : p.offset + p.nbytes]) for p in job.pieces)
 
 
 def items(arrays: Mapping[str, NDArray[Any]], job: Job) -> Callable[[], Iterable[Location]]:
-    """Return the pieces of a job out of a mapping of names to arrays."""
+    """Yield a job's pieces from a mapping of names to arrays."""
     return lambda: ((piece.name, arrays[piece.name]) for piece in job.pieces)
 
 
@@ -115,9 +115,9 @@ def items(arrays: Mapping[str, NDArray[Any]], job: Job) -> Callable[[], Iterable
 
 
 def read_direct(job: Job, threads: int, request: int, place: Callable[[int, int], memoryview]) -> None:
-    """Read a file with O_DIRECT and several threads; the bytes behind its last sector are read through the page cache.
+    """Read a file with O_DIRECT and several threads. Bytes after its last full sector are read through the page cache.
 
-    `place` takes an offset and a length, and returns the aligned view into which those bytes of the file are read.
+    `place` takes an offset and a length, and returns an aligned view into which that part of the file is read.
     """
     aligned = job.size - job.size % SECTOR
     direct, plain = (os.open(job.path, os.O_RDONLY | os.O_CLOEXEC | flag) for flag in (os.O_DIRECT, 0))
@@ -139,7 +139,7 @@ def read_direct(job: Job, threads: int, request: int, place: Callable[[int, int]
 
 
 def open_direct_fresh(job: Job, *, threads: int) -> Opened:
-    """Read the whole file with O_DIRECT into fresh huge-page memory of its size; the data stays."""
+    """Read the whole file with O_DIRECT into fresh huge-page memory of the same size, and keep the data."""
     memory, data = fresh_memory(job.size, huge=True)
     view = data.data
     read_direct(job, threads, FRESH_READ, lambda offset, length: view[offset : offset + length])
@@ -147,7 +147,7 @@ def open_direct_fresh(job: Job, *, threads: int) -> Opened:
 
 
 def open_direct_reused(job: Job, *, threads: int) -> Opened:
-    """Read the whole file with O_DIRECT into one small buffer per thread; the data does not stay."""
+    """Read the whole file with O_DIRECT into one small buffer per thread, without keeping the data."""
     own = threading.local()
 
     def place(_: int, length: int) -> memoryview:
@@ -162,7 +162,7 @@ def open_direct_reused(job: Job, *, threads: int) -> Opened:
 
 
 def open_first_touch(job: Job, *, huge: bool) -> Opened:
-    """Take fresh anonymous memory and write one byte into each 4 KiB of it; no file is read."""
+    """Allocate fresh anonymous memory and write one byte to each 4 KiB page; no file is read."""
     size = min(job.size, CONTROL_BYTES)
     memory, data = fresh_memory(size, huge=huge)
 
@@ -177,7 +177,7 @@ def open_first_touch(job: Job, *, huge: bool) -> Opened:
 
 
 def bytes_of(tensors: Tensors, job: Job) -> Callable[[], Iterable[Location]]:
-    """Return the pieces of a job out of torch tensors, as bytes and without a copy."""
+    """Yield a job's pieces from torch tensors, as bytes and without a copy."""
     torch = module("torch")
 
     def arrays() -> Iterable[Location]:
@@ -198,7 +198,7 @@ def _call(name: str, function: str, job: Job, **options: Any) -> Tensors:
 
 
 def _open_numpy(job: Job) -> Opened:
-    """Load into NumPy arrays: each tensor is copied out of the mapping."""
+    """Load into NumPy arrays by copying each tensor out of the mapping."""
     arrays = module("safetensors.numpy").load_file(job.path)
     return Opened(items(arrays, job), keep=arrays)
 
@@ -209,7 +209,7 @@ def write_pt(source: str, target: str) -> None:
 
 
 def _load_runai(job: Job, *, concurrency: int | None = None) -> Tensors:
-    """Stream the whole file by several threads; the tensors are views of the private buffers of the streamer."""
+    """Stream the whole file with several threads. The tensors are views of the streamer's private buffers."""
     if concurrency is not None:
         os.environ["RUNAI_STREAMER_CONCURRENCY"] = str(concurrency)
     with module("runai_model_streamer").SafetensorsStreamer() as streamer:
@@ -218,13 +218,13 @@ def _load_runai(job: Job, *, concurrency: int | None = None) -> Tensors:
 
 
 def _open_whole(job: Job, *, load: Callable[[str, type[np.uint8]], NDArray[np.uint8]]) -> Opened:
-    """Map or read the file with NumPy. No header is read, because the job contains the offsets."""
+    """Map or read the file with NumPy. The header is not read, because the job contains the offsets."""
     data = load(job.path, np.uint8)
     return Opened(views(np.asarray(data), job), keep=data)
 
 
 def open_file(job: Job, *, mode: str = "map", warm: bool = False, verify: bool = False) -> Opened:
-    """Open a file with onecopy; `warm` populates the mapping before the touches, `verify` compares checksums too."""
+    """Open a file with onecopy. `warm` populates the mapping before the touches; `verify` also compares checksums."""
     onecopy = module("onecopy")
     if job.kind == "safetensors":
         file = onecopy.open(job.path, mode=mode)
@@ -240,7 +240,7 @@ def open_file(job: Job, *, mode: str = "map", warm: bool = False, verify: bool =
 
 
 def _open_load_into(job: Job, *, warm: bool) -> Opened:
-    """Load the mapped weights of the file into a torch module on the meta device."""
+    """Load the file's mapped weights into a torch module on the meta device."""
     onecopy = module("onecopy")
     with onecopy.open(job.path) as file:
         empty = _module_like({name: file.entry(name).shape for name in file})
@@ -251,7 +251,7 @@ def _open_load_into(job: Job, *, warm: bool) -> Opened:
 
 
 def _module_like(shapes: Mapping[str, tuple[int, ...]]) -> Any:
-    """Return a module on the meta device that has parameters of these names and shapes."""
+    """Return a module on the meta device whose parameters have these names and shapes."""
     nn = module("torch").nn
     root = nn.Module()
     for name, shape in shapes.items():
@@ -266,7 +266,7 @@ def _module_like(shapes: Mapping[str, tuple[int, ...]]) -> Any:
 
 
 def _notes_of(report: object) -> Notes:
-    """Return the plain facts of a report: every public attribute that is a number, a word or None."""
+    """Return the simple values in a report: every public attribute that is a number, a string or None."""
     facts = {name: getattr(report, name) for name in dir(report) if not name.startswith("_")}
     return {name: fact for name, fact in facts.items() if isinstance(fact, bool | int | float | str | None)}
 
@@ -294,7 +294,7 @@ def _into(name: str, detail: str, *, warm: bool) -> Loader:
 ONE: tuple[Any, ...] = ("safetensors",)
 SAFETENSORS, RUNAI = ("safetensors.torch",), ("runai_model_streamer", "runai_model_streamer.libstreamer")
 LAZY = ("ml_dtypes", "torch.utils.serialization.config")
-"""Modules that torch.load would otherwise import on the clock."""
+"""Modules that torch.load would otherwise import during the measurement."""
 
 ROWS = (
     _ours("copy", "open(mode='copy')", 1.0, mode="copy"),
@@ -336,7 +336,7 @@ ROWS = (
     Loader("numpy.fromfile", "one read", open=partial(_open_whole, load=np.fromfile), needs=("numpy",), private=1.0),
     Loader("empty", "imports only", uses_cache=False),
 )  # fmt: skip
-"""The other rows are relative to the first one."""
+"""The other rows are shown relative to the first one."""
 
 
 def _beside(name: str, detail: str, role: Role, private: float, opens: Callable[[Job], Opened]) -> Loader:
@@ -358,5 +358,5 @@ CEILINGS = (
     _ceiling("reused", "reused 4 MiB buffers", 0.0, open_direct_reused, 1),
     _ceiling("reused", "reused 4 MiB buffers", 0.0, open_direct_reused, 8),
 )
-"""The fastest of their kind in our records: one thread reads a virtual disk fastest, several threads a fast disk."""
+"""The fastest variants in our records: a virtual disk is read fastest with one thread, a fast disk with several."""
 CONTROLS = (_control("4k", "4 KiB", huge=False), _control("huge", "2 MiB", huge=True))

@@ -1,9 +1,9 @@
-"""`onecopy bench open`: the time to open a file and to read it completely, and the memory that processes then hold.
+"""`onecopy bench open`: the time to open a file and read all of it, and the memory that processes then use.
 
-Each row is onecopy or an installed peer, measured with N processes at once in each case. One process each measures the
-O_DIRECT ceilings and the first-touch control. Of N processes, the slowest counts for times and the sum counts for
-memory, less the memory of empty interpreters. If the control shows that fresh memory is slow here, the table omits
-ratios of copying rows to mapping rows, because they would not hold on other machines.
+Each row is onecopy or an installed peer, measured with N simultaneous processes in each case. The O_DIRECT ceilings and
+the first-touch control are each measured with one process. Times are those of the slowest process. Memory is the sum
+over all processes, minus the memory of empty interpreters. If the control shows that fresh memory is slow here, the
+table omits ratios of copying rows to mapping rows, because they would not hold on other machines.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from onecopy_bench.worker import SampleError
 NAME = "open"
 GIB = 2**30
 OURS = ("map", "map+warm")
-"""The rows that show onecopy as it is meant to be used; other times are multiples of the faster of the two."""
+"""The rows that show the recommended use of onecopy. Other times are multiples of the faster of the two."""
 OF_ONECOPY = (*OURS, "map+verify", "copy")
 SLOW_MEMORY_GB_PER_S = 3.0
-"""Below this rate of first touch, times of copying loaders do not carry over to other machines."""
+"""Below this first-touch rate, the times of copying loaders do not apply to other machines."""
 ONCE = 1.05
-"""Up to this multiple of the file's size, a file counts as held once."""
+"""If processes hold at most this multiple of the file's size, the file counts as held once."""
 
 
 def of_loaded(value: Callable[[Sample], float]) -> Compute:
-    """Return a function that computes a number of every row except the empty one."""
+    """Return a function that computes a value for every row except the empty one."""
     return lambda record, row, case: None if row == EMPTY else tables.per_sample(value)(record, row, case)
 
 
 def gib_per_s(record: Record, row: str, case: Case) -> Spread | None:
-    """Return the data of the file divided by the time of the slowest process."""
+    """Return the size of the file's data divided by the time of the slowest process."""
     rate = record.data["data_bytes"] / GIB
     return of_loaded(lambda sample: rate / max(tables.slowest("resident_ns", 1e9)(sample), 1e-12))(record, row, case)
 
@@ -56,14 +56,14 @@ huge = tables.per_sample(lambda s: tables.total("file_pmd_mapped")(s) + tables.t
 
 
 def cases_of(record: Record) -> list[Case]:
-    """Return the planned cases of a record: a state of the page cache, and a number of processes."""
+    """Return a record's planned cases: each is a page cache state and a number of processes."""
     return [(cache, str(n)) for cache in record.options["caches"] for n in record.options["processes"]]
 
 
 def claimed_ratio(record: Record, row: str, case: Case) -> Spread | None:
-    """Return the median time of a row as a multiple of our best, or None if there is no such ratio.
+    """Return a row's median time as a multiple of our best time, or None if there is no such ratio.
 
-    Copies have no ratio on a machine whose times of copies do not carry over to others.
+    Copying rows have no ratio if the copy times of this machine do not apply to other machines.
     """
     times = [time for name in OURS if (time := median(resident, record, name, case))]
     time, held = median(resident, record, row, case), median(private, record, row, case)
@@ -74,7 +74,7 @@ def claimed_ratio(record: Record, row: str, case: Case) -> Spread | None:
 
 
 def touch_rates(record: Record) -> dict[str, Spread]:
-    """Return the rates of the first-touch controls in GB/s, by row."""
+    """Return the first-touch rates in GB/s, by row."""
 
     def rate(sample: Sample) -> float:
         (each,) = sample.processes
@@ -86,13 +86,13 @@ def touch_rates(record: Record) -> dict[str, Spread]:
 
 
 def times_carry_over(record: Record) -> bool:
-    """Return whether fresh memory is known to be fast enough here for times of copies to carry over."""
+    """Return whether fresh memory is known to be fast enough here for copy times to apply to other machines."""
     rates = touch_rates(record)
     return bool(rates) and all(rate.median >= SLOW_MEMORY_GB_PER_S for rate in rates.values())
 
 
 def first_touch(record: Record) -> Iterator[str]:
-    """Yield the speed of touching fresh memory, and whether times of copies carry over to other machines."""
+    """Yield the speed of touching fresh memory, and whether copy times apply to other machines."""
     rates = touch_rates(record)
     words = ", ".join(f"{r.median:.1f} ({r.low:.1f}-{r.high:.1f}) GB/s for {name}" for name, r in rates.items())
     slow = (
@@ -124,12 +124,12 @@ PARTS: dict[str, tuple[Column, ...]] = {
         ("minor\nfaults", tables.per_sample(tables.total("minor_faults", 1))),
     ),
 }
-"""The tables of a case: the columns by title."""
+"""The tables of a case, each a mapping of titles to columns."""
 BRIEF: tuple[Column, ...] = (("memory of\nall, MB", pss), ("open\nms", opening), ("all touched\nms", resident))
 
 
 def _tables(record: Record) -> Iterator[Table]:
-    """Yield the tables of each case, the fastest row first; then the ceilings. A brief one has one small table."""
+    """Yield each case's tables, fastest row first, and then the ceilings. A brief record has one small table."""
     calls = {row.name: f"{row.name}\n{row.detail}" for row in record.rows}
     for case in cases_of(record):
         title = f"{case[0].capitalize()}, {counted(int(case[1]), 'process', 'processes')}"
@@ -149,7 +149,7 @@ def _tables(record: Record) -> Iterator[Table]:
 
 
 def _findings(record: Record) -> Iterator[str]:
-    """Yield for each case how many copies the processes hold, and whether the cache was in the declared state."""
+    """For each case, yield how many copies the processes hold, and whether the page cache was in the intended state."""
     for case in cases_of(record):
         yield from _sharing(record, case)
         if not record.options.get("brief"):
@@ -197,10 +197,10 @@ def _draw(figure: Any, record: Record) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Options(Settings):
-    """How the scenario is run.
+    """The scenario's options.
 
-    Each number of `processes` in each state of the page cache is a case: "cold" evicts the file before each sample,
-    "warm" evicts it and then fills the cache, always in the same way. The first-touch control is always taken.
+    Each combination of a number of `processes` and a page cache state is a case: "cold" evicts the file before each
+    sample; "warm" evicts it and then fills the cache, always in the same way. The first-touch control always runs.
     """
 
     rounds: int = 7
@@ -217,7 +217,7 @@ class Options(Settings):
 
 
 def plan(setup: Setup, options: Options) -> Plan:
-    """Plan the opening of a file, if possible by its tensors; raises ValueError if it is empty or a folder."""
+    """Plan the measurement of a file, tensor by tensor if possible. Raise ValueError if it is empty or a folder."""
     path = Path(options.file)
     layout = layout_of(path)
     checksum = checksum_of_file(path, layout)
@@ -242,7 +242,7 @@ def plan(setup: Setup, options: Options) -> Plan:
 
 
 def _jobs_of(setup: Setup, job: Job, chosen: Sequence[Loader]) -> tuple[dict[str, Job], list[Absent]]:
-    """Return the job of each loader by name, and the loaders whose .pt file could not be written."""
+    """Return each loader's job by name, and the loaders whose .pt file could not be written."""
     jobs = {loader.name: job for loader in chosen if not loader.reads_pt}
     others = [loader.name for loader in chosen if loader.reads_pt]
     if not others:
@@ -255,7 +255,7 @@ def _jobs_of(setup: Setup, job: Job, chosen: Sequence[Loader]) -> tuple[dict[str
 
 
 def layout_of(path: str | os.PathLike[str]) -> Layout:
-    """Return the layout of the file; raises ValueError if it is empty or not a file, FormatError if it is damaged."""
+    """Return the file's layout. Raise ValueError if it is empty or not a file, FormatError if it is damaged."""
     if not Path(path).is_file() and Path(path).exists():
         raise ValueError(f"{os.fspath(path)} is not a regular file")
     layout = read_layout(path)
@@ -267,14 +267,14 @@ def layout_of(path: str | os.PathLike[str]) -> Layout:
 
 
 def applicable(layout: Layout, options: Options) -> tuple[list[Loader], list[Absent]]:
-    """Return the installed loaders that understand the file, and the rows that are not installed."""
+    """Return the installed loaders that support the file, and the rows that are not installed."""
     rows = [row for row in ROWS if (row.name in options.only if options.only else not row.by_request)]
     every = (*rows, *(CEILINGS if options.ceilings else ()), *CONTROLS)
     return installed(each for each in every if layout.kind in each.kinds)
 
 
 def _adjusted(options: Options) -> Options:
-    """Return the options of a command line; raises UsageError for an unknown row."""
+    """Return the options of a command line. Raise UsageError if a row is unknown."""
     if unknown := set(options.only) - {row.name for row in ROWS}:
         raise UsageError(f"unknown row {min(unknown)!r}; choose from {', '.join(row.name for row in ROWS)}", "--only")
     if options.only and (lost := installed(ROWS, options.only)[1]):

@@ -1,9 +1,9 @@
-"""The process that loads a file, and one sample of several such processes.
+"""The process that loads a file, and a sample that measures several such processes.
 
 The worker opens the file, warms it, and then reads one byte of each page. That is the least a program can do with its
 data, so it shows the largest difference between loaders. The counters (faults, CPU) cover opening, warming and reading.
-The parent puts the page cache into its declared state before it releases the workers, measures their memory while all
-of them hold the data, and compares their checksums with that of a plain read.
+The parent prepares the page cache state before it releases the workers, measures their memory while all of them hold
+the data, and compares their checksums with the checksum of a plain read.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PREFIX, TIMEOUT_S = ".onecopy-bench-", 900.0
 
 
 def prepare(loader: Loader) -> None:
-    """Import the modules of a loader and run the touching code once on a small array."""
+    """Import a loader's modules, and run the touching code once on a small array."""
     for name in loader.optional:
         with contextlib.suppress(ImportError):
             module(name)
@@ -48,7 +48,7 @@ def prepare(loader: Loader) -> None:
 
 
 def load(loader: Loader, job: Job) -> tuple[dict[str, Any], object]:
-    """Load and touch the file; return the times and counters, and the object that must stay alive."""
+    """Load and touch the file. Return the times and counters, and an object that must stay alive."""
     before, checksum = resource.getrusage(resource.RUSAGE_SELF), None
     start = perf_counter_ns()
     opened = loader.open(job)
@@ -70,7 +70,7 @@ def load(loader: Loader, job: Job) -> tuple[dict[str, Any], object]:
 
 
 def steps(loader: Loader, job: Job) -> Steps:
-    """Load the file of a job, read each of its pages, and hold it."""
+    """Load a job's file, read each of its pages, and hold it."""
     prepare(loader)
     yield "ready", {}
     message, held = load(loader, job)
@@ -91,10 +91,10 @@ def trial_of(
     state: Cache = "cold",
     processes: int = 1,
 ) -> Trial:
-    """Return the trial of a loader in a case: a number of processes, and a state of the page cache.
+    """Return a loader's trial in a case, which is a number of processes and a page cache state.
 
-    The program of a loader in another language gets the row, the path and the parent's process id as arguments, and
-    follows the protocol of `worker`.
+    If the loader is a program in another language, it receives the row, the path and the parent's process id as
+    arguments, and follows the protocol of `worker`.
     """
     command = [*loader.command, loader.name, job.path, str(os.getpid())] if loader.command else command_of(__name__)
     arguments = {} if loader.command else {"loader": loader, "job": job}
@@ -108,7 +108,7 @@ def trial_of(
 
 
 def _measure(loader: Loader, job: Job, checksum: int, attempt: Attempt, workers: Workers, state: Cache) -> Measured:
-    """Release processes that are ready, and return their measurements."""
+    """Release the processes when they are ready, and return their measurements."""
     empty = [memory_of(pid) for pid in workers.pids]
     attempt.back(job.size)
     if loader.uses_cache:
@@ -132,7 +132,7 @@ def _measure(loader: Loader, job: Job, checksum: int, attempt: Attempt, workers:
 
 
 def _reading_of(message: dict[str, Any], empty: proc.Rollup, held: proc.Rollup) -> dict[str, Any]:
-    """Return one process's part of a sample; raises SampleError if its message lacks a number."""
+    """Return one process's part of a sample. Raise SampleError if its message lacks a number."""
     for name in ("open_ns", "resident_ns"):
         if not isinstance(message.get(name), int):
             words = f"the phase 'resident' lacks a number: {name} is {message.get(name)!r}"
@@ -150,9 +150,9 @@ def _reading_of(message: dict[str, Any], empty: proc.Rollup, held: proc.Rollup) 
 
 @contextlib.contextmanager
 def pt_file(job: Job) -> Iterator[Job]:
-    """Write the tensors of a job as a .pt file on the same disk for the block; yields its job.
+    """For the duration of the block, write a job's tensors to a .pt file on the same disk, and yield the file's job.
 
-    Raises SampleError or OSError if the file cannot be written.
+    Raise SampleError or OSError if the file cannot be written.
     """
     with tempfile.TemporaryDirectory(prefix=PREFIX, dir=Path(job.path).parent) as folder:
         target = Path(folder, "twin.pt")

@@ -1,11 +1,11 @@
-"""The rows that every peer holds, the file that contains them, and the checksums that verify the rows that were read.
+"""The rows that every peer holds, the file that contains them, and the checksums used to verify the rows after reading.
 
-The rows are synthetic annotations with the statistics of COCO train2017: 860,001 dicts of 7 keys, 610 bytes each when
-pickled, with a median polygon of 42 numbers.
+The rows are synthetic annotations with the statistics of COCO train2017: 860,001 dicts with 7 keys, about 610 bytes
+each when pickled, with a median of 42 numbers per polygon.
 
-A process loads them from a `Source`, a file of pickles of a thousand rows each. It is written once, so that no sample
-spends time on generating rows. The `checksum` of a row is the CRC-32 of its position and of its contents as marshal
-writes them. It depends on types, values, keys and their order, and not on other references to parts of the row.
+A process loads them from a `Source`, a file of pickles with a thousand rows each, which is written once so that no
+sample spends time generating rows. The `checksum` of a row is the CRC-32 of its position and of its contents as marshal
+writes them. It depends on types, values, keys and their order, but not on other references to parts of the row.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ COCO_ROWS = 860_001
 CHUNK, SUMS = 1000, ".sums.npy"
 
 PLAIN = 2
-"""The version of marshal that writes equal values alike, whether or not they are shared."""
+"""The version of marshal that produces the same bytes for equal values, whether or not they are shared."""
 
 
 def coco(count: int, seed: int = 0) -> Iterator[dict[str, Any]]:
-    """Yield synthetic annotations, the same for the same seed."""
+    """Yield synthetic annotations, which depend only on the seed."""
     chance = random.Random(seed)  # noqa: S311 - data, not a secret
     for i in range(count):
         points = max(4, int(chance.lognormvariate(3.06, 0.62)))
@@ -58,9 +58,9 @@ def checksum(position: int, row: Any) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Rows in a file of pickles of `CHUNK` rows each; `pickled` is the total size of all rows, each pickled alone.
+    """Rows in a file of pickles with `CHUNK` rows each. `pickled` is the total size of all separately pickled rows.
 
-    A file beside it, with the suffix `SUMS`, contains the sums of the checksums up to each row.
+    A second file with the suffix `SUMS` contains, for each row, the sum of the checksums up to that row.
     """
 
     path: str
@@ -74,12 +74,12 @@ class Source:
                 yield from pickle.load(file)  # noqa: S301 - written by this run, in a folder of its own
 
     def sums(self) -> NDArray[np.uint64]:
-        """Return the sum of the checksums of the first n rows for n from 0 to `count`."""
+        """Return the sums of the checksums of the first n rows, for n from 0 to `count`."""
         return np.load(self.path + SUMS)  # type: ignore[no-any-return]
 
 
 def write(folder: Path, rows: Iterator[Any], seen: Callable[[int], None] = lambda _: None) -> Source:
-    """Write rows into a folder and return the source; `seen` is called with the number of rows so far."""
+    """Write rows to a file in a folder, and return the source. `seen` is called with the number of rows so far."""
     path = folder / "rows.pickles"
     sums, pickled, count = [np.zeros(1, np.uint64)], 0, 0
     with path.open("wb") as file:

@@ -1,11 +1,11 @@
 """The holders of rows that `share` compares: a list, packed pickles, a database, a table, onecopy.
 
-A `Holder` prepares rows: it loads them from a source and packs them, or opens the files of an earlier process in the
-folder. The result has a length, returns each row exactly as it was stored, and can be passed to a worker with each
+A `Holder` prepares rows: it loads them from a source and packs them, or opens files that an earlier process wrote to
+the folder. The result has a length, returns each row exactly as it was stored, and can be passed to a worker with any
 start method. The processes that use a package import it by name.
 
-`SerializedList` is described in "Demystify RAM usage in multi-process data loaders", and many projects have a copy of
-it. Rows in files are built by the first process, which holds a lock; the others wait for it, and a later run finds the
+`SerializedList` is described in "Demystify RAM usage in multi-process data loaders", and many projects contain a copy
+of it. The first process builds files of rows while holding a lock; the others wait for it, and later runs find the
 files.
 """
 
@@ -33,22 +33,22 @@ from onecopy_bench.peers import Peer, module
 from onecopy_bench.rows.data import Source
 
 EMPTY_ROWS = 10
-"""Number of rows of the empty baseline, so that every worker has a first item."""
+"""Number of rows in the empty baseline, enough for every worker to get a first item."""
 BATCH = 10_000
 DONE, ADDRESS = "done", "address"
 RANKS = b"the ranks of one sample"
 _KEY = struct.Struct(">Q").pack
-"""Packs an index into a key that LMDB sorts as a number."""
+"""Packs an index into a key that LMDB sorts numerically."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder(Peer):
-    """One way to hold rows: `ready` returns them, given the source and a folder.
+    """One way to hold rows: given the source and a folder, `ready` returns them.
 
-    `keeps`: a later process finds the files of this one in the folder. `alone`: one rank builds for all, although
-    nothing is kept. `builds`, `leaks` and `copied` are the memory and files of preparation, and the private memory of a
-    forked and of a newly started worker, in multiples of the pickled rows. They keep samples within the memory of the
-    machine.
+    `keeps`: later processes find the files in the folder. `alone`: one rank builds for all ranks, although no files are
+    kept. `builds`, `leaks` and `copied` are the memory and files needed for preparation, and the private memory of a
+    forked worker and of a newly started worker, as multiples of the size of the pickled rows. They ensure that samples
+    fit into the machine's memory.
     """
 
     ready: Callable[[Source, Path], Any]
@@ -60,7 +60,7 @@ class Holder(Peer):
 
 
 class SerializedList:
-    """Rows as pickles in one numpy array."""
+    """Rows stored as pickles in one NumPy array."""
 
     def __init__(self, rows: Iterable[Any]) -> None:
         pickles = [np.frombuffer(pickle.dumps(row, -1), np.uint8) for row in rows]
@@ -81,7 +81,7 @@ class SerializedList:
 
 
 class TorchSerializedList(SerializedList):
-    """Rows as pickles in one tensor, which multiprocessing passes through shared memory."""
+    """Rows stored as pickles in one tensor, which multiprocessing passes through shared memory."""
 
     def __init__(self, rows: Iterable[Any]) -> None:
         super().__init__(rows)
@@ -94,7 +94,7 @@ class TorchSerializedList(SerializedList):
 
 
 class Format(NamedTuple):
-    """A format of rows in files: `get` returns the row at an index from the result of `open` for a folder."""
+    """A file format for rows: `open` opens a folder, and `get` returns the row at an index of the result."""
 
     build: Callable[[Source, Path], None]
     open: Callable[[Path], Any]
@@ -103,7 +103,7 @@ class Format(NamedTuple):
 
 
 class Kept:
-    """The rows of a folder in one of the `FORMATS`; each process opens them at its first read."""
+    """The rows in a folder, in one of the `FORMATS`. Each process opens them when it first reads a row."""
 
     def __init__(self, format: str, place: Path, length: int = 0) -> None:  # noqa: A002
         self.format, self.place = format, place
@@ -116,7 +116,7 @@ class Kept:
         return self._length
 
     def open(self) -> Any:
-        """Return the open rows of this process."""
+        """Return the rows that this process has opened, opening them if necessary."""
         if self._opened is None:
             self._opened = FORMATS[self.format].open(self.place)
         return self._opened
@@ -126,12 +126,12 @@ class Kept:
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the files occupy on the disk."""
+        """Number of bytes that the files occupy on disk."""
         return sum(path.stat().st_blocks * 512 for path in self.place.rglob("*") if path.is_file())
 
 
 def _kept(format: str, source: Source, folder: Path) -> Kept:  # noqa: A002
-    """Build rows in a folder or find them there, count them, and close them: LMDB must not be open at a fork."""
+    """Build or find rows in a folder, count them, and close them, because LMDB must not be open during a fork."""
     chosen, place = FORMATS[format], folder / "built"
     place.mkdir(exist_ok=True)
     with (folder / "lock").open("w") as lock:
@@ -155,7 +155,7 @@ def _open_arrow(place: Path) -> Any:
 
 
 def _datasets() -> Any:
-    """Return the module `datasets`, with progress bars and network access disabled."""
+    """Import `datasets` with progress bars and network access disabled, and return it."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     datasets = module("datasets")
     datasets.disable_progress_bars()
@@ -172,7 +172,7 @@ def _build_lmdb(source: Source, place: Path) -> None:
 
 
 def _open_lmdb(place: Path) -> Any:
-    """Return one transaction for all reads of a process."""
+    """Return a transaction for all reads of this process."""
     path = os.fspath(place / "rows.lmdb")
     return module("lmdb").open(path, subdir=False, readonly=True, lock=False, readahead=False).begin(buffers=True)
 
@@ -191,7 +191,7 @@ FORMATS = {
 
 
 def _led(source: Source, folder: Path) -> Any:
-    """Build the tensor and serve it to the other ranks, or get a handle from the rank that serves it."""
+    """Build the tensor and serve it to the other ranks, or get a handle to it from the serving rank."""
     multiprocessing.current_process().authkey = RANKS  # which torch hands descriptors over with
     try:
         (folder / "led").touch(exist_ok=False)
@@ -217,7 +217,7 @@ def _answer(listener: Listener, rows: Any) -> None:
 
 _OBJECTS: dict[str, Any] = {"builds": 5.0, "leaks": 3.6, "copied": 5.0}
 _MODULES = ("onecopy", "onecopy.store", "onecopy.data.rows")
-"""What a worker imports to read shared rows, and what a preloading fork server imports for it."""
+"""The modules that a worker imports to read shared rows, and those that a preloading fork server imports for it."""
 _OURS: dict[str, Any] = {"ours": True, "builds": 2.0}
 
 HOLDERS = (
@@ -246,5 +246,5 @@ HOLDERS = (
         ready=lambda source, _: list(islice(source.rows(), EMPTY_ROWS)),
     ),
 )  # fmt: skip
-"""The holders that `bench share` compares; the last is subtracted from the others."""
+"""The holders that `bench share` compares. The last one is a baseline that is subtracted from the others."""
 EMPTY = HOLDERS[-1]

@@ -1,13 +1,13 @@
-"""`onecopy bench share`: the cost of a dataset in a training job for each holder and each start method of workers.
+"""`onecopy bench share`: the cost of a dataset in a training job, for each holder and each worker start method.
 
-Each sample is a job of one or several ranks, as torchrun starts them, each with its workers. All ranks prepare the
-rows; then all start their workers, which read all rows; then all hold, and the whole job is measured. The job is then
-started a second time in the same folder, where it finds the files of the first run. A job of the same kind that holds
-ten rows is subtracted from each.
+Each sample is a job of one or several ranks, as torchrun starts them, each with its workers. All ranks prepare the rows
+and start their workers, which read all rows. Then all processes hold the rows while the whole job is measured. The job
+is then started a second time in the same folder, where it finds the files of the first run. A similar job that holds
+ten rows is subtracted from each result.
 
-As in "Demystify RAM usage in multi-process data loaders", workers read each row and pickle it, which touches the
-reference count of every object in it, as passing it on would. In addition, the checksum of each row is compared, at the
-same cost for all holders.
+As in "Demystify RAM usage in multi-process data loaders", workers read each row and pickle it, which changes the
+reference count of every object in it, just as sending it to the main process would. In addition, the checksum of each
+row is compared, at the same cost for all holders.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ Sums = NDArray[np.uint64]
 
 
 class Pass(NamedTuple):
-    """A pass over the rows: the time of the first row, the number of rows, the sum of their checksums."""
+    """A pass over the rows: the time of the first row, the number of rows, and the sum of their checksums."""
 
     first_ns: int
     rows: int
@@ -85,7 +85,7 @@ def go_over(rows: Any, limit_s: float) -> Pass:
 
 
 def _run_worker(rows: Any, limit_s: float, pipe: Connection, torch: bool) -> None:
-    """Import torch if the job uses it, read the rows once, and hold them until a message arrives or the pipe closes."""
+    """Import torch if the job uses it, read the rows once, and keep them until a message arrives or the pipe closes."""
     die_with(os.getppid())
     if torch:
         module("torch")
@@ -95,7 +95,7 @@ def _run_worker(rows: Any, limit_s: float, pipe: Connection, torch: bool) -> Non
 
 
 def _import_all(needs: tuple[str, ...], torch_too: bool) -> tuple[str, ...]:
-    """Import the modules of the holder and, as a training program does, torch if installed; return their names."""
+    """Import the holder's modules and, like a training program, torch if it is installed. Return their names."""
     torch = ("torch",) if torch_too and not missing(("torch",)) else ()
     modules = tuple(dict.fromkeys(("numpy", *torch, *needs)))
     for name in modules:
@@ -114,7 +114,7 @@ def steps(
     torch: bool = True,
     limit_s: float = 60.0,
 ) -> Steps:
-    """Prepare the rows in a folder; then start workers (0: none) that read them for at most `limit_s` seconds."""
+    """Prepare the rows in a folder, and start workers (0: none) that read them for at most `limit_s` seconds."""
     chosen = named(HOLDERS, holder)
     modules = _import_all(chosen.needs, torch)
     context: Any = multiprocessing.get_context(start.partition("+")[0])
@@ -150,7 +150,7 @@ def steps(
 
 @dataclass(frozen=True, slots=True)
 class Options(Settings):
-    """The options of the scenario; each of `starts` with each number of `ranks` is a case."""
+    """The scenario's options. Each combination of `starts` and `ranks` is a case."""
 
     rows: int = option(data.COCO_ROWS, "Number of rows of the dataset.", at_least=10)
     peers: tuple[str, ...] = option(NAMES, "How the rows are held.", "--rival", choices=NAMES)
@@ -177,7 +177,7 @@ def plan(setup: Setup, options: Options) -> Plan:
 
 
 def needs_of(holder: Holder, source: Source, start: Start, ranks: int, options: Options) -> float:
-    """Return a rough upper bound for the private bytes of a job."""
+    """Return a rough upper bound for a job's private memory in bytes."""
     builders = 1 if holder.keeps or holder.alone else ranks
     held = holder.leaks if start == "fork" else holder.copied
     importing = ranks * (1 + options.workers if start in {"spawn", "forkserver"} else 1)
@@ -188,7 +188,7 @@ def needs_of(holder: Holder, source: Source, start: Start, ranks: int, options: 
 def _take(
     holder: Holder, source: Source, sums: Sums, start: Start, ranks: int, options: Options, attempt: Attempt
 ) -> Measured:
-    """Take a sample: start a job twice."""
+    """Take a sample by starting a job twice."""
     attempt.begin()
     folder = attempt.folder()
     arguments: dict[str, Any] = {"holder": holder.name, "source": source, "start": start, "workers": options.workers}
@@ -200,7 +200,7 @@ def _take(
 
 
 def _start_job(arguments: dict[str, Any], ranks: int, options: Options, sums: Sums) -> dict[str, float | None]:
-    """Start a job once; return its times and memory, or without workers only those of preparing the rows."""
+    """Start a job once, and return its times and memory, which without workers cover only preparing the rows."""
     with start_workers(__name__, ranks, options.timeout, **arguments) as workers:
         peak = Peak(workers.family)
         loaded = workers.step("loaded", peak.poll)
@@ -220,7 +220,7 @@ def _start_job(arguments: dict[str, Any], ranks: int, options: Options, sums: Su
 
 
 def _pace(passed: Sequence[dict[str, Any]], sums: Sums) -> dict[str, float | None]:
-    """Compare the rows that were read with those written and return the rates; raises SampleError if they differ."""
+    """Compare the rows that were read with those written, and return the rates. Raise SampleError if they differ."""
     passes = [Pass(*each) for message in passed for each in message["passes"]]
     for each in passes:
         if each.rows >= len(sums) or each.total != int(sums[each.rows]):

@@ -1,4 +1,4 @@
-"""The output of stories: cells and sentences, the page as Markdown, its picture, the table of a README."""
+"""The output of stories: cells and sentences, the page as Markdown, its picture, and the table for a README."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ HOW = (
 QUICK = "This is a quick run with small data and one round, which only tests the stories. Its figures mean nothing."
 ARROW, TIE = "→", 1.05
 MOST_DRAWN = 4
-"""Number of metrics of a story that are drawn."""
+"""Maximum number of metrics per story that are drawn."""
 
 
 class Figures(NamedTuple):
-    """The figures of a summary as text: published, the same here, onecopy here, or "" for missing ones.
+    """A summary's figures as text: published, reproduced here, and onecopy here; missing ones are "".
 
-    `sentence` is the summary in words, if all of it was measured. `ahead` tells whether the published method is best
-    here, and whether onecopy is; both are if they differ by at most 5 %.
+    `sentence` is the summary in words, if all of it was measured. `ahead` states whether the published method is best
+    here, and whether onecopy is; if they differ by at most 5 %, both are.
     """
 
     words: str
@@ -43,7 +43,7 @@ class Figures(NamedTuple):
 
 
 def amount(spread: Spread | None, unit: str) -> str:
-    """Return a median with its unit, with times below a second in ms.
+    """Return a median with its unit; times below a second are in ms.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def amount(spread: Spread | None, unit: str) -> str:
 
 
 def measured(spread: Spread | None, unit: str) -> str:
-    """Return an amount and, on a separate line, its extremes if they differ."""
+    """Return an amount and, if its extremes differ, a separate line with them."""
     if spread is None or number(spread.low) == number(spread.high):
         return amount(spread, unit)
     return f"{amount(spread, unit)}\n({number(spread.low)}-{number(spread.high)})"
@@ -91,7 +91,7 @@ def figures_of(story: Story, summary: Summary, samples: Record | None) -> Figure
 
 
 def headlines(story: Story, samples: Record) -> list[str]:
-    """Return the sentences of a story, without those that were not measured."""
+    """Return a story's sentences, except those whose numbers were not measured."""
     found = (figures_of(story, summary, samples) for summary in story.summaries)
     return [figures.sentence for figures in found if figures.sentence]
 
@@ -103,7 +103,7 @@ def heading(stories: Stories) -> str:
 
 
 def sentences(stories: Stories, shown: Sequence[Story]) -> Iterator[str]:
-    """Yield the sentences of all stories and their limits, each with the name of its story."""
+    """Yield the sentences of all stories, and their limits, each with the name of its story."""
     for story in shown:
         said = [f"not measured: {stories.missing(story)}"]
         if (samples := stories.of(story)) is not None:
@@ -112,7 +112,7 @@ def sentences(stories: Stories, shown: Sequence[Story]) -> Iterator[str]:
 
 
 def overview(stories: Stories, shown: Sequence[Story]) -> Table:
-    """Return the overview of all summaries; the best figure of a row is bold."""
+    """Return an overview of all summaries, in which the best figure in each row is bold."""
     rows = []
     for story in shown:
         for summary in story.summaries:
@@ -127,7 +127,7 @@ def _bold(words: str, is_bold: bool) -> str:
 
 
 def table_of(story: Story, samples: Record | None) -> Table:
-    """Return the table of a story: the published and the measured figure of each metric, for each line."""
+    """Return a story's table, with the published and the measured figure of each metric for each line."""
     rows_of = {m.name: [x.row for x in story.lines if story.spread(m, samples, x.row)] for m in story.metrics}
     columns: list[tuple[str, Metric, bool]] = []
     for metric in story.metrics:
@@ -149,7 +149,7 @@ def table_of(story: Story, samples: Record | None) -> Table:
 
 
 def to_markdown(stories: Stories, shown: Sequence[Story], picture: str | None = None) -> str:
-    """Return the page; `picture` is the name of an image file at the top."""
+    """Return the page as Markdown. `picture` is the name of an image file to show at the top."""
     parts = [f"# {TITLE}", HOW, f"{text(stories.heading.where)} {heading(stories)}"]
     parts += [overview(stories, shown).markdown()]
     parts += [f"![What each story costs, by how it is done]({picture})"] if picture else []
@@ -184,7 +184,7 @@ def _section(stories: Stories, story: Story) -> Iterator[str]:
 
 
 def block(stories: Stories, shown: Sequence[Story]) -> str:
-    """Return the table and the machine, for a README."""
+    """Return the table and a description of the machine, for a README."""
     facts = stories.heading.machine
     memory = f"{facts.get('memory_bytes', 0) / 2**30:.0f} GiB"
     words = f"{facts.get('cores_usable')} CPUs, {memory}, {facts.get('kernel')}, {stories.heading.created[:10]}"
@@ -192,7 +192,7 @@ def block(stories: Stories, shown: Sequence[Story]) -> str:
 
 
 def _panels_of(story: Story, record: Record) -> list[Panel]:
-    """Return the bars of metrics that were measured for two or more lines."""
+    """Return the bars for metrics that were measured on at least two lines."""
     ours = {line.words for line in story.lines if line.ours}
     panels = []
     for metric in story.metrics:
@@ -206,7 +206,7 @@ def _panels_of(story: Story, record: Record) -> list[Panel]:
 
 
 def save(stories: Stories, shown: Sequence[Story], path: str | os.PathLike[str]) -> None:
-    """Draw all stories into one file. Raise ValueError if nothing was measured."""
+    """Draw all stories in one file. Raise ValueError if nothing was measured."""
     parts = {
         f"{at}. {story.title}": _panels_of(story, record)
         for at, story in enumerate(shown, 1)

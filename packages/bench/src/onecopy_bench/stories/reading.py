@@ -1,4 +1,4 @@
-"""Runs stories. The file of a run contains a record with a sample for each story, and the record of each scenario."""
+"""Runs stories. A run's file contains a record with a sample for each story, and the record of each scenario."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ NAME = "stories"
 
 @dataclass(frozen=True, slots=True)
 class Stories:
-    """One run. The heading contains the time, the machine, the scale, and the outcome of each story."""
+    """One run of stories. The heading contains the time, the machine, the scale, and the outcome of each story."""
 
     heading: Record
     records: Mapping[str, Record]
 
     @property
     def outcomes(self) -> dict[str, Sample]:
-        """The last outcome of each story, by its name."""
+        """The last outcome of each story, by name."""
         return {sample.row: sample for sample in self.heading.samples}
 
     def of(self, story: Story) -> Record | None:
@@ -51,7 +51,7 @@ class Stories:
 
 
 def stories_of(found: Iterable[Record]) -> Stories:
-    """Return the stories in some records; raises ValueError if these are not records of stories."""
+    """Return the stories in these records. Raise ValueError if they are not records of stories."""
     by_name = {record.scenario: record for record in found}
     if NAME not in by_name:
         raise ValueError(f"expected a record of stories, found a record of {', '.join(by_name)}")
@@ -59,7 +59,7 @@ def stories_of(found: Iterable[Record]) -> Stories:
 
 
 def read(path: str | os.PathLike[str]) -> Stories:
-    """Read the file of a run; raises ValueError, which names the file, if it is not the file of a run."""
+    """Read the file of a run. Raise a ValueError that names the file if it is not the file of a run."""
     try:
         return stories_of(read_records(path))
     except ValueError as error:
@@ -77,7 +77,7 @@ def run(
 ) -> Stories:
     """Measure stories in order, each in a separate folder, and return their outcomes.
 
-    Stories in the log are not measured again. `watch` is called before each sample, `ended` after each story. Raises
+    Stories in the log are not measured again. `watch` is called before each sample, and `ended` after each story. Raise
     ValueError if the log belongs to another machine or scale.
     """
     log = log or Log()
@@ -103,7 +103,7 @@ def run(
 def _run_one(
     story: Story, place: Path, scale: Scale, log: Log, watch: Callable[[Progress], None]
 ) -> tuple[Sample, Record | None]:
-    """Run one story. If it cannot run, the outcome contains the reason."""
+    """Run one story. If it cannot run, the returned outcome contains the reason."""
     start, record = time.monotonic(), None
     sample = Sample(story.name, (), 0)
     try:

@@ -20,12 +20,12 @@ from onecopy_bench.runs import Watch
 from onecopy_bench.scenario import Scenario, option
 
 UNKNOWN = "not stated"
-"""Shown if a source does not report a fact."""
+"""The text shown if a source does not report a fact."""
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A published source: page, quotation (or figures, if not quoted), machine, data."""
+    """A published source: the page, a quotation (or figures, if not quoted), the machine, and the data."""
 
     title: str
     url: str
@@ -37,7 +37,7 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One number of a story: the heading of its column, its unit, its case, its name in a sample, and its divisor."""
+    """A number in a story: the heading of its column, its unit, its case, its name in a sample, and its divisor."""
 
     name: str
     words: str
@@ -49,7 +49,7 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One method: a row of the scenario, its description, and its published figures by metric, as text."""
+    """A method: a row of the scenario, its description, and its published figures by metric, as text."""
 
     row: str
     words: str
@@ -59,9 +59,9 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A summary of a story: a metric, and three rows: unchanged, as published, and onecopy.
+    """A summary of a story: a metric and three rows (unchanged, as published, and onecopy).
 
-    `words` name the metric in the overview; `sentence` contains ``{before}``, ``{after}``, ``{ours}`` and ``{size}``.
+    `words` names the metric in the overview. `sentence` contains ``{before}``, ``{after}``, ``{ours}`` and ``{size}``.
     """
 
     metric: str
@@ -82,12 +82,12 @@ class Scale:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """A story, as written in its file.
+    """A story, as described in its file.
 
-    A scenario measures it with `options`, or in a quick run with those of `quick`; `command` runs that scenario alone.
-    The figures of the lines are from the first source. The table has a column for each metric and a row for each line;
-    `summaries` sum it up. `carries` are the results that hold on other machines, and `changes` those that do not.
-    `amount` is a number in the record's data, and the noun that it counts.
+    A scenario measures the story with `options`, or in a quick run with `quick`; `command` runs only that scenario. The
+    published figures in the lines come from the first source. The table has a column for each metric and a row for each
+    line; `summaries` summarise it. `carries` describes results that also hold on other machines, and `changes` results
+    that do not. `amount` consists of a number in the record's data and the noun that it counts.
     """
 
     scenario: Scenario
@@ -106,26 +106,26 @@ class Story:
     summaries: tuple[Summary, ...]
 
     def metric(self, name: str) -> Metric:
-        """Return a metric by its name; raises KeyError for an unknown name."""
+        """Return a metric by name. Raise KeyError if the name is unknown."""
         return {metric.name: metric for metric in self.metrics}[name]
 
     def line(self, row: str) -> Line:
-        """Return a line by its row; raises KeyError for an unknown row."""
+        """Return a line by its row. Raise KeyError if the row is unknown."""
         return {line.row: line for line in self.lines}[row]
 
     def spread(self, metric: Metric, record: Record | None, row: str) -> Spread | None:
-        """Return the median and extremes of a metric in a row, or None if nothing was measured."""
+        """Return the median and extremes of a metric for a row, or None if nothing was measured."""
         measure = self.scenario.measures.get(metric.number, lambda sample: sample.numbers.get(metric.number))
         values = map(measure, [] if record is None else record.of(row, tuple(metric.case)))
         return Spread.of(value / metric.divisor for value in values if value is not None)
 
     def size(self, record: Record) -> str:
-        """Return the amount of measured data, for a headline."""
+        """Return the amount of measured data, for use in a headline."""
         name, counts = self.amount
         return size(record.data[name]) if counts == "bytes" else f"{record.data[name]:,} {counts}"
 
     def run(self, place: Path, scale: Scale, watch: Watch, log: Log) -> Record:
-        """Measure it in a folder; raises ModuleNotFoundError, RuntimeError or OSError if that is not possible."""
+        """Measure the story in a folder. Raise ModuleNotFoundError, RuntimeError or OSError if that is not possible."""
         chosen: dict[str, Any] = {"rounds": 3} | self.options | (self.quick | {"rounds": 1} if scale.quick else {})
         chosen |= {"idle_wait": scale.idle_wait, "seed": scale.seed}
         chosen |= {"rounds": scale.rounds} if scale.rounds else {}
@@ -136,7 +136,7 @@ class Story:
 
 
 def read_story(path: Path, scenario: Scenario) -> Story:
-    """Read the story in a file."""
+    """Read a story from its file."""
     facts = tomllib.loads(path.read_text())
     return Story(
         scenario,
@@ -155,4 +155,4 @@ STORIES = tuple(
     read_story(Path(__file__).with_name("figures") / f"{module.NAME}.toml", module.SCENARIO)
     for module in (models, run, start, images, share, structs, nodes)
 )
-"""In the order of the page."""
+"""All stories, in the order in which the page shows them."""

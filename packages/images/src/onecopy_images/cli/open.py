@@ -1,4 +1,4 @@
-"""`onecopy images open IMAGE`: decode an image into the store of this machine."""
+"""`onecopy images open IMAGE`: decode an image into this machine's store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def opened(path: str, level: int, **settings: Any) -> Image:
-    """Open an image with a progress bar."""
+    """Open an image while showing a progress bar."""
     with screen.progress("decode") as watch:
         return images.open(path, level, progress=watch, **settings)
 
@@ -31,7 +31,7 @@ def command(*, path: str, level: int, folder: str | None, max_bytes: int | None,
     """Decode IMAGE into the store of this machine unless the store has it, and print the path of the pixels.
 
     An uncompressed TIFF is mapped in place. `onecopy store ls` lists decoded images; `onecopy store prune --max-age`
-    removes decoded images that were not used for 60 days.
+    removes decoded images that have not been used for 60 days.
     """
     start = monotonic()
     with opened(path, level, store=folder, max_bytes=max_bytes) as image:

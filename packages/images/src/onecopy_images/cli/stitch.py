@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SUFFIXES = {".bmp", ".jp2", ".jpeg", ".jpg", ".jxl", ".ndpi", ".png", ".svs", ".tif", ".tiff", ".webp"}
 VIEW = ".view.png"
-"""Suffix of the pictures that `images view` writes, which are not tiles."""
+"""Suffix of pictures that `images view` writes; these are not tiles."""
 LINE = re.compile(r"^file:\s*(?P<name>[^;]+?)\s*;.*?\bposition:\s*\(\s*(?P<x>-?\d+)\s*,\s*(?P<y>-?\d+)\s*\)")
 
 
@@ -40,12 +40,12 @@ class Listed(NamedTuple):
 
 
 def parse_positions(text: str, path: str) -> list[Listed]:
-    """Read the lines ``file: NAME; ...; position: (X, Y); ...`` that MIST writes; other lines are ignored.
+    """Read the lines ``file: NAME; ...; position: (X, Y); ...`` that MIST writes, and ignore other lines.
 
     Raises
     ------
     ValueError
-        There is no such line, a name is listed twice or contains a folder, or a position is negative.
+        There is no such line, a name is listed twice or contains a path separator, or a position is negative.
 
     Examples
     --------
@@ -87,7 +87,7 @@ def in_order_of_names(names: Sequence[str]) -> list[str]:
 
 
 def pair_of(_: click.Context, parameter: click.Parameter, text: str | None) -> tuple[int, int] | None:
-    """Return (first, second) of an option such as 5x4. Raise click.BadParameter for other text."""
+    """Return the two numbers in an option such as 5x4. Raise click.BadParameter for other text."""
     if text is None:
         return None
     match = re.fullmatch(r"\s*([1-9]\d*)\s*[xX]\s*([1-9]\d*)\s*", text)
@@ -106,7 +106,7 @@ def share_of(_: click.Context, parameter: click.Parameter, text: str) -> float:
 
 
 def tiles_in(folder: str, listed: Sequence[Listed] | None, pattern: str | None) -> list[str]:
-    """Return the names of the tiles in order. Raise ValueError if there are none, or OSError for a bad folder."""
+    """Return the names of the tiles in order. Raise ValueError if there are none, OSError for a bad folder."""
     if listed is not None:
         return in_order_of_names([one.name for one in listed])
     views = pattern is not None and pattern.endswith(VIEW)  # the pattern names them
@@ -123,14 +123,14 @@ def tiles_in(folder: str, listed: Sequence[Listed] | None, pattern: str | None) 
 
 @contextlib.contextmanager
 def progress(name: str, *columns: ProgressColumn) -> Iterator[Callable[[int, int], None]]:
-    """Show a progress bar, and yield a function that updates it with the amount done and the total."""
+    """Show a progress bar, and yield a function that sets the amount done and the total."""
     with screen.progress_bar(screen.err(), *columns) as bar:
         task = bar.add_task(name, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 
 
 def order_of(names: Sequence[str], first: Sequence[str]) -> list[int]:
-    """Return the numbers of the tiles, beginning with those named in `first`. Raise ValueError for an unknown name."""
+    """Return the tile numbers, starting with the tiles named in `first`. Raise ValueError if a name is unknown."""
     if unknown := [name for name in first if name not in names]:
         raise ValueError(f"--first {unknown[0]!r}: there is no such tile")
     front = [names.index(name) for name in dict.fromkeys(first)]
@@ -186,8 +186,8 @@ def command(
 ) -> None:
     """Stitch the tiles in FOLDER, and write OUT: .oc (to be mapped), .ome.tif, .tif or .zarr.
 
-    Tiles are pasted in the order of their names, later ones over earlier ones; numbers in names are compared as
-    numbers. Positions are read from a list (--positions) or determined from the pixels (--grid).
+    Tiles are pasted in name order, later ones over earlier ones; numbers in names are compared numerically. Positions
+    are read from a list (--positions) or determined from the pixels (--grid).
     """
     if (list_path is None) == (grid is None):
         raise click.UsageError("specify the positions of the tiles with either --positions FILE or --grid RxC")
@@ -251,7 +251,7 @@ def show(
 
 
 def times(done: Mosaic, registering: float | None) -> str:
-    """Return the times of the steps and the rate of pasting in bytes per second."""
+    """Return the duration of each step, and the pasting rate in bytes per second, as text."""
     nbytes = int(done.covered) * prod(done.shape[2:]) * done.dtype.itemsize
     rate = f"{size(round(nbytes / done.seconds))}/s" if done.seconds else "at once"
     pasted_in = f"{significant(done.seconds)} s ({rate})"

@@ -1,1 +1,1 @@
-"""The verbs that this package adds to the command `onecopy`, with a module each, and shared code."""
+"""The verbs that this package adds to the `onecopy` command, one module each, and code that they share."""

@@ -27,7 +27,7 @@ from onecopy_monitor.recording import compare, resources_of
 def command(
     *, before: str, after: str, output: str | None, title: str, theme: str, processes: int, as_json: bool
 ) -> None:
-    """Compare the peaks, faults and times of two recordings of onecopy record in a Markdown table.
+    """Compare the peaks, faults and times of two recordings in a Markdown table.
 
     A ratio below 1 means that AFTER needs less than BEFORE.
     """

@@ -1,4 +1,4 @@
-"""Options of `onecopy top` and `onecopy serve` for the processes to sample, the rate and the CPU time."""
+"""Options of `onecopy top` and `onecopy serve`: which processes to sample, the sampling rate and the CPU time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 FIRST_S = 0.25
-"""Extra CPU seconds for the first sample, enough to measure 500 processes."""
+"""Additional CPU seconds for the first sample, enough to measure 500 processes."""
 
 
 def which(command: Callable[..., Any]) -> Callable[..., Any]:

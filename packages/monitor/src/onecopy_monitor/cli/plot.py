@@ -50,7 +50,7 @@ processes_option = click.option(
 @theme_option
 @processes_option
 def command(*, recording: str, output: str, title: str, theme: str, processes: int) -> None:
-    """Draw RUN, a file of onecopy record: anonymous memory, files and shared memory over time, total and per process.
+    """Draw RUN, a file from onecopy record: anonymous memory, files and shared memory over time, total and per process.
 
     The dashed line is the sum of RSS. An existing PICTURE is replaced.
     """

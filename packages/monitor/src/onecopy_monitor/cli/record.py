@@ -1,7 +1,7 @@
 """`onecopy record -o FILE -- COMMAND...`: run a command and record the memory of its process tree.
 
-The command owns the terminal; the summary is printed on stderr at the end. Signals are blocked: one call of
-`signal.sigtimedwait` waits for the next sample, for the end of the command and for signals to forward.
+The command owns the terminal; the summary is printed on stderr at the end. Signals are blocked: a single call of
+`signal.sigtimedwait` waits for the next sample, the end of the command, and signals to forward.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from onecopy_monitor.snapshots import Snapshot
 
 ENDS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
-"""Signals that end the recording of a running process (--pid)."""
+"""Signals that end the recording of running processes (--pid)."""
 
 
 class Recording:
-    """Samples processes, writes the samples to a recorder and keeps them. Sampling continues if writing fails."""
+    """Samples processes, writes the samples to a recorder, and keeps them. Sampling continues if writing fails."""
 
     def __init__(self, sampler: Sampler, recorder: Recorder, interval: float) -> None:
         self._sampler, self._recorder, self._interval = sampler, recorder, interval
@@ -132,7 +132,7 @@ def command(
     quiet: bool,
     command: tuple[str, ...],
 ) -> None:
-    """Run COMMAND and record the memory of it and its children, counting each page once.
+    """Run COMMAND and record its memory and that of its children, counting each page once.
 
     The exit status is that of COMMAND, or 128 + N if signal N ended it; signals are forwarded to it. Each sample is
     written immediately, so none are lost if the recorder is killed. With --pid, running processes are recorded until

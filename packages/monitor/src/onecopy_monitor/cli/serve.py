@@ -77,7 +77,7 @@ def command(
         link = f"{address}?token={secret}" if secret else address
 
         class Announced(uvicorn.Server):  # type: ignore[misc,unused-ignore]  # the type checker may lack uvicorn
-            """Prints its address once it handles signals; before that, Python may drop the interrupt of Ctrl-C."""
+            """Prints its address only when it handles signals, because Python may ignore Ctrl-C before that."""
 
             async def startup(self, sockets: list[socket.socket] | None = None) -> None:
                 await super().startup(sockets)

@@ -66,10 +66,10 @@ def command(
 ) -> None:
     """Show the memory of processes and the big files that they map, counting each page once.
 
-    REAL is the deduplicated total: the private memory of all processes, and each shared page once. SHARE is the part of
-    a single process. Without a PID, --regex, --cgroup or --file, all processes of this machine are sampled.
+    REAL is the deduplicated total: the private memory of all processes, and each shared page once. SHARE is one
+    process's share of that total. Without a PID, --regex, --cgroup or --file, all processes are sampled.
 
-    This needs no privileges: numbers that cannot be read are shown as unknown. No process is stopped.
+    No privileges are needed: numbers that cannot be read are shown as unknown. No process is stopped.
     """
     single = once or as_json or as_csv is not None or not sys.stdout.isatty()
     with groups.sampler_of(pids, tree=tree, budget=budget, huge=True, **options) as sampler:
@@ -86,7 +86,7 @@ def command(
 
 
 def as_dict(snapshot: Snapshot) -> dict[str, Any]:
-    """Return a snapshot as a dict for JSON that begins with the total."""
+    """Return a snapshot as a JSON-compatible dict that begins with the total."""
     values = snapshot.as_dict()
     return {"total": values.pop("totals"), **values}
 
@@ -113,7 +113,7 @@ def _write_csv(snapshot: Snapshot, what: str) -> None:
 
 
 def _cell(value: object) -> object:
-    """Return the value of a cell: escape control characters in names, and separate numbers of tuples by spaces."""
+    """Return the value of a cell: escape control characters in names, and join the numbers in tuples with spaces."""
     if isinstance(value, str):
         return escape(value)
     if isinstance(value, tuple):
@@ -122,7 +122,7 @@ def _cell(value: object) -> object:
 
 
 def _live(sampler: Sampler, view: top_screen.View, interval: float, budget: float) -> None:
-    """Take and show samples until q or Ctrl-C, at a rate that keeps the CPU time within the budget."""
+    """Take and show samples until q or Ctrl-C is pressed, at a rate that keeps the CPU time within the budget."""
     limit = view.limit
     console = screen.out()
     start, spent = time.monotonic(), time.process_time()
@@ -157,7 +157,7 @@ def _live(sampler: Sampler, view: top_screen.View, interval: float, budget: floa
 
 @contextlib.contextmanager
 def single_keys() -> Iterator[bool]:
-    """Inside the block, read keys without Enter. Yield whether stdin is a terminal. Ctrl-C still interrupts."""
+    """Make keys readable without Enter in the block, and yield whether stdin is a terminal. Ctrl-C still interrupts."""
     import termios
     import tty
 
@@ -174,10 +174,10 @@ def single_keys() -> Iterator[bool]:
 
 
 def keys_within(seconds: float, *, listening: bool) -> str | None:
-    """Wait for keys and return the typed ones. Return None after `seconds`, or if not `listening`.
+    """Wait for keys and return them, or None after `seconds`. If not `listening`, only wait.
 
-    Keys that a terminal sends as several characters, such as arrows, end the result and are not included. Raise
-    EOFError if the terminal no longer exists.
+    A key that the terminal sends as several characters, such as an arrow key, ends the result and is not included.
+    Raise EOFError if the terminal no longer exists.
     """
     if not listening:
         time.sleep(seconds)

@@ -24,7 +24,7 @@ WIDE = 110
 BAR = 10
 """Width of a bar in characters."""
 NAME = 26
-"""Maximum length of a name or path on a narrow screen, in characters. It is doubled on a wide screen."""
+"""Maximum length of a name or path on a narrow screen, in characters; on a wide screen, it is doubled."""
 
 ORDERS: dict[str, Callable[[View, ProcessReading], float]] = {
     "share": lambda _, one: -one.share,
@@ -51,14 +51,14 @@ SORT_KEYS = {
 
 @dataclass
 class View:
-    """Settings of the display, and the history for rates and trends."""
+    """Display settings, and the history for rates and trends."""
 
     sort: str = "share"
     tree: bool = False
     limit: int | None = None
-    """Maximum number of processes and of files, or None to show all."""
+    """Maximum number of processes, and of files, to show; None: all."""
     cost: float | None = None
-    """CPU time of sampling and display as a fraction of one CPU, or None to show only the cost of sampling."""
+    """CPU time of sampling and display as a fraction of one CPU; None: show only the cost of sampling."""
     history: History = field(default_factory=History)
     _labels: dict[tuple[int, float], str] = field(default_factory=dict)
 
@@ -193,7 +193,7 @@ def _files(snapshot: Snapshot, view: View, width: int) -> Text:
 
 
 def resident(file: FileReading) -> str:
-    """Return a bar and the resident percentage of the mapped part of a file, never rounded to 0 % or 100 %."""
+    """Return a bar and the resident percentage of a file's mapped part, which is never rounded to 0 % or 100 %."""
     if file.cached is None or file.mapped <= 0:
         return f"{'?':{BAR}} unknown"
     part = min(file.cached / file.mapped, 1.0)
@@ -216,14 +216,14 @@ def _notes(snapshot: Snapshot, view: View) -> list[Text]:
 
 
 def _cut(text: str, width: int) -> str:
-    """Return the beginning of a text in at most `width` columns, with an ellipsis if it was cut."""
+    """Cut a text to at most `width` columns by removing its end; an ellipsis marks the cut."""
     while cell_len(text) > width:
         text = text[: width - 1] + "…" if cell_len(text[: width - 1]) < width else text[:-2] + "…"
     return text
 
 
 def _cut_start(text: str, width: int) -> str:
-    """Return the end of a path in at most `width` columns, with an ellipsis if it was cut."""
+    """Cut a path to at most `width` columns by removing its beginning; an ellipsis marks the cut."""
     while cell_len(text) > width:
         text = "…" + text[2:]
     return text

@@ -5,8 +5,8 @@
     watched.plot("run.html")
 
 matplotlib draws the picture. The SVG follows the light or dark theme of the viewer. The HTML is a single file with the
-same SVG. It loads nothing, and shows the numbers under the pointer. Names of processes are escaped. The colours are
-those of Okabe and Ito, which colour-blind readers can distinguish.
+same SVG. It loads nothing, and shows the numbers under the pointer. Names of processes are escaped. The Okabe-Ito
+colours are used, which colour-blind readers can distinguish.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def draw(
     theme: str = "auto",
     processes: int = 8,
 ) -> None:
-    """Draw runs side by side, on the same axes, to a file whose suffix selects the format: .svg, .html or .png.
+    """Draw runs side by side, on the same axes, in a file whose suffix selects the format: .svg, .html or .png.
 
     Parameters
     ----------
@@ -50,9 +50,9 @@ def draw(
     title
         Title of the picture. If it is empty, a single run's name is the title.
     theme
-        "light", "dark", or "auto" for the theme of the viewer, which makes a PNG light.
+        "light", "dark", or "auto" for the viewer's theme; with "auto", a PNG file is light.
     processes
-        Number of processes of each run, those with the most memory, that have their own panel.
+        Number of processes per run that get their own panel: those that use the most memory.
 
     Raises
     ------
@@ -105,7 +105,7 @@ def drawn(
 
 
 def _page_of(picture: Picture, runs: Sequence[tuple[str, Series]], theme: str = "auto") -> str:
-    """Return a picture as HTML with the tables of its runs. See `draw` for `theme`."""
+    """Return a picture as HTML, with the tables of its runs. See `draw` for `theme`."""
     from importlib.resources import files
 
     from jinja2 import Environment
@@ -126,7 +126,7 @@ def _page_of(picture: Picture, runs: Sequence[tuple[str, Series]], theme: str = 
 
 
 def _data(picture: Picture) -> dict[str, Any]:
-    """Return the data for the script of the page. The template escapes HTML characters in it."""
+    """Return the data for the page's script. The template escapes HTML characters in it."""
     frames, width, height = frames_of(picture)
     panels = [
         {

@@ -23,10 +23,10 @@ COLOURS = {"anonymous": "#D55E00", "file_clean": "#56B4E9", "file_dirty": "#0072
 LIGHT = {"paper": "#FFFFFF", "ink": "#222222", "quiet": "#666666", "faint": "#DDDDDD", "line": "#333333"}
 DARK = {"paper": "#15181D", "ink": "#E8E8E8", "quiet": "#A5A9B0", "faint": "#343941", "line": "#F0F0F0"}
 WIDE, NARROW = 900, 560
-"""Width in pixels of a column of panels: of a single column, and of one of several."""
+"""Width of a column of panels in pixels, if there is a single column, and if there are several."""
 LEFT, RIGHT, HEAD, FOOT = 76, 18, 62, 20
 TALL, LOW, BETWEEN, AXIS = 250, 90, 30, 34
-"""Heights in pixels: the panel of a group, the panel of a process, a title, and the numbers below an axis."""
+"""Heights in pixels: a group's panel, a process's panel, a title, and the numbers below an axis."""
 _PER_INCH = 72
 """Pixels per inch of a figure, so that a pixel is a point of SVG."""
 _SETTINGS = {
@@ -44,7 +44,7 @@ _SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """The position of a panel in pixels from the top left corner, and the upper end of its axis in bytes."""
+    """A panel's position in pixels from the top left corner, and the upper end of its axis in bytes."""
 
     panel: Panel
     left: float
@@ -57,7 +57,7 @@ class Frame:
 
 
 def frames_of(picture: Picture) -> tuple[list[Frame], float, float]:
-    """Place the panels. Return them with the width and height of the picture."""
+    """Place the panels, and return them with the width and height of the picture."""
     wide = WIDE if len(picture.runs) == 1 else NARROW
     groups = max(run[0].top for run in picture.runs)
     processes = max((panel.top for run in picture.runs for panel in run[1:]), default=0)
@@ -127,7 +127,7 @@ def _saved(picture: Picture, colours: dict[str, str], kind: str, dpi: int) -> by
 
 
 def _dark_rules() -> str:
-    """Return the CSS that replaces the colours of the light theme if the viewer's theme is dark."""
+    """Return the CSS that replaces the light theme's colours if the viewer's theme is dark."""
     rules = (
         f'[style*="{kind}: {LIGHT[name].lower()}"]{{{kind}:{DARK[name]}!important}}'
         for name in LIGHT
@@ -137,7 +137,7 @@ def _dark_rules() -> str:
 
 
 def _draw(axes: Any, frame: Frame, seconds: float, colours: dict[str, str]) -> dict[str, Any]:
-    """Draw a panel. Return its graphic elements by their labels in the legend."""
+    """Draw a panel, and return its graphic elements, keyed by their labels in the legend."""
     panel = frame.panel
     unit, length = next(
         (unit, length)

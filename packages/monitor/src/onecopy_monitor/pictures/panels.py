@@ -36,11 +36,11 @@ class Panel:
     line_words: str
     """Label of the line."""
     peak: tuple[float, int] | None = None
-    """Time and bytes of the maximum of the stacked bands, computed from all samples, or None if it is not drawn."""
+    """Time and size in bytes of the stacked bands' maximum, computed from all samples, or None if it is not drawn."""
 
     @property
     def top(self) -> float:
-        """The maximum of the drawn values in bytes."""
+        """The largest drawn value in bytes."""
         stacked = [sum(values) for values in zip(*(self.columns[name] for name in BANDS), strict=True)]
         return max([*stacked, *self.columns[self.line], self.peak[1] if self.peak else 0], default=0)
 
@@ -57,7 +57,7 @@ class Picture:
 
 
 def picture_of(runs: Sequence[tuple[str, Series]], title: str, processes: int) -> Picture:
-    """Return the picture of `runs`. Raise ValueError if one of them has no samples."""
+    """Return a picture of `runs`. Raise ValueError if one of them has no samples."""
     if any(len(series.total) == 0 for _, series in runs):
         raise ValueError("cannot draw a run without samples")
     columns, notes = [], []

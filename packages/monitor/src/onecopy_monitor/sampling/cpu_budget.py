@@ -2,9 +2,9 @@
 
 Counters are read in every sample. A page-table walk is thousands of times as expensive (22 ms per GiB of anonymous
 memory, 6 ms per GiB of mapped files, during which the observed process may wait), so walks are made only when the
-budget allows it. The budget of 30 seconds can accumulate, which is 0.3 s at 1 %. A more expensive walk, for example of
-14 GB of anonymous memory, would stall the observed process for longer, and is made only for exact numbers. If counters
-alone exceed the share, samples are taken less often.
+budget allows it. Unused budget accumulates for up to 30 seconds, which amounts to 0.3 s at 1 %. A more expensive walk,
+for example of 14 GB of anonymous memory, would stall the observed process for longer, and is made only if exact numbers
+are requested. If reading the counters alone exceeds the share, samples are taken less often.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ __all__ = ["CpuBudget"]
 _WINDOW_S = 30.0
 """Seconds over which the budget accumulates, and over which the share is computed."""
 _ANONYMOUS_S, _FILE_S = 0.022 / 2**30, 0.006 / 2**30
-"""Estimated CPU seconds of a walk per byte of anonymous memory and per byte of files."""
+"""Estimated CPU seconds per walk, for each byte of anonymous memory and for each byte of files."""
 _MIN_WALK_S = 0.0001
 
 
@@ -62,7 +62,7 @@ class CpuBudget:
 
     @property
     def left(self) -> float:
-        """CPU seconds that may be spent now. Negative if the budget was exceeded."""
+        """CPU seconds that may be spent now; negative if the budget was exceeded."""
         return self._credit - (thread_time() - self._began)
 
     def may(self, seconds: float) -> bool:
@@ -71,7 +71,7 @@ class CpuBudget:
 
     @property
     def share(self) -> float:
-        """Share of one CPU that samples took over the last 30 seconds, or since the start (at least one second)."""
+        """Share of one CPU that samples used during the last 30 seconds, or since the start (at least one second)."""
         since = self._samples[0][0] if self._samples and self._last - self._start > _WINDOW_S else self._start
         return max(self._spent, 0.0) / max(monotonic() - since, 1.0)
 
@@ -85,7 +85,7 @@ class CpuBudget:
 
 
 def price_of_walk(anonymous: int, file: int, last: float | None) -> float:
-    """Return the estimated CPU seconds of a walk, from the last one and from the resident bytes.
+    """Estimate the CPU seconds of a walk from the duration of the last one and the number of resident bytes.
 
     >>> round(price_of_walk(1 << 30, 0, None), 3)
     0.022

@@ -1,7 +1,7 @@
-"""The big files that a process maps, and how much of them is in the page cache.
+"""The big files that a process maps, and how many of their bytes are in the page cache.
 
-The mappings of a process are read at most once per second, because the kernel holds a lock of the process while they
-are read. The page cache is queried in every sample, once per file: 0.1 ms per GiB, whatever the number of processes.
+A process's mappings are read at most once per second, because the kernel holds a lock of the process during this time.
+The page cache is queried in every sample, once per file: 0.1 ms per GiB, whatever the number of processes.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 __all__ = ["BIG", "Cache", "CachedFile", "MappedFile", "files_of", "merged"]
 
 BIG = 4 << 20
-"""Minimum number of mapped bytes of files that are counted separately; others are counted by page-table walks."""
+"""Files with fewer mapped bytes than this are not counted separately, but only by page-table walks."""
 
 _FILE_LINE = re.compile(
     r"^([0-9a-f]+)-([0-9a-f]+) .{4} ([0-9a-f]+) ([0-9a-f]+):([0-9a-f]+) ([1-9][0-9]*) +(\S.*)$", re.MULTILINE
 )
 _MAX_OPEN = 256
 _MAX_TRIED = 4
-"""Number of processes through which the sampler tries to open a file."""
+"""Maximum number of processes through which the sampler tries to open a file."""
 _MAX_RANGES = 32
-"""Maximum number of ranges of a file that are queried separately; more ranges are queried as one."""
+"""Maximum number of a file's ranges that are queried separately; if there are more, they are queried as one."""
 
 Range = tuple[int, int]
-"""[begin, end) in bytes from the start of the file."""
+"""A range [begin, end), in bytes from the start of the file."""
 
 
 class MappedFile(NamedTuple):
@@ -50,12 +50,12 @@ class MappedFile(NamedTuple):
 
     @property
     def mapped(self) -> int:
-        """Mapped bytes of the file."""
+        """Number of mapped bytes of the file."""
         return sum(end - begin for begin, end in self.ranges)
 
 
 def files_of(pid: int, least: int = BIG) -> dict[Key, MappedFile]:
-    """Return files of which a process maps at least `least` bytes. Raise PermissionError for another user's process.
+    """Return files of which a process maps `least` bytes or more. Raise PermissionError for another user's process.
 
     >>> len(files_of(os.getpid(), 1 << 60))
     0
@@ -91,7 +91,7 @@ def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
 
 
 class CachedFile(NamedTuple):
-    """Size and cached bytes of a file, or None if the kernel does not report them, with the reason in `unknown`."""
+    """A file's size and cached bytes, or None if the kernel does not report them; `unknown` states the reason."""
 
     size: int | None
     cached: int | None
@@ -122,7 +122,7 @@ class Cache:
                 os.close(descriptor)
 
     def query(self, key: Key, file: MappedFile, pids: Iterable[int]) -> CachedFile:
-        """Return how much of the parts of a file that `pids` map is cached."""
+        """Return how many bytes of the parts of a file that `pids` map are cached."""
         descriptor = self._open.get(key)
         if descriptor is None:
             descriptor = self._open[key] = self._opened(key, file, pids)
@@ -162,7 +162,7 @@ class Cache:
         return CachedFile(size, None, None, None, why)
 
     def _opened(self, key: Key, file: MappedFile, pids: Iterable[int]) -> int | str:
-        """Return a descriptor of a file, opened by one of its names, or the reason why it cannot be opened."""
+        """Open a file through one of its names. Return a descriptor, or the reason why it cannot be opened."""
         if len(self._open) >= _MAX_OPEN:
             return f"more than {_MAX_OPEN} files are open"
         why = "it was removed" if file.deleted else "it was removed or replaced"
@@ -177,7 +177,7 @@ class Cache:
 
 
 def _places(file: MappedFile, pids: Iterable[int]) -> Iterator[str]:
-    """Yield paths to open a file: its own, one in a process's mount namespace, a mapping, a descriptor."""
+    """Yield paths for opening a file: its own, one in a process's mount namespace, a mapping, a descriptor."""
     if not file.deleted:
         yield file.path
     for pid in tuple(pids)[:_MAX_TRIED]:
@@ -193,7 +193,7 @@ def _places(file: MappedFile, pids: Iterable[int]) -> Iterator[str]:
 
 
 def _open_same(place: str, key: Key, *, named: bool) -> int:
-    """Open a file without waiting for FIFOs, and return its descriptor. Raise OSError if its key differs."""
+    """Open a file without blocking on FIFOs, and return its descriptor. Raise OSError if its key differs."""
     if not stat.S_ISREG(os.stat(place).st_mode):  # noqa: PTH116 - text
         raise OSError(errno.EINVAL, "not a regular file", place)
     descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)

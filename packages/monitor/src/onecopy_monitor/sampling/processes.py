@@ -1,8 +1,8 @@
-"""`Member`: a process of a group, with its state between samples; `Observed` reads its counters.
+"""`Member`: a process in a group, with its state between samples; `Observed` reads its counters.
 
-A process is sampled through an open file in ``/proc``, which refers to one process: reading fails after the process has
-ended, even if its PID was reused. An open file also saves two of three system calls, so reading the counters takes 8
-us.
+A process is sampled through an open file in ``/proc``, which refers to only that process: after the process has ended,
+reading fails, even if its PID was reused. The open file also saves two of three system calls, so reading the counters
+takes 8 us.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _COUNTERS = re.compile(
 )
 _ENOUGH = 1 << 14
 _READING_S = 0.0004
-"""Estimated CPU seconds of reading the mappings of a process for the first time."""
+"""Estimated CPU seconds for reading a process's mappings for the first time."""
 _STALE_S = 60.0
 """Seconds after which a page-table walk is repeated."""
 _MOVED_S, _MOVED = 1.0, 8 << 20
@@ -61,7 +61,7 @@ class Times(NamedTuple):
 
 
 class Observed:
-    """A process of any user, which must be closed. Raise ProcessLookupError if it does not exist or has ended.
+    """A process of any user; call `close` after use. Raise ProcessLookupError if it does not exist or has ended.
 
     Attributes
     ----------
@@ -83,7 +83,7 @@ class Observed:
             raise
 
     def counters(self) -> Counters:
-        """Read the memory counters, which are 0 for zombies."""
+        """Read the memory counters. They are 0 for zombies."""
         text = os.pread(self._status, _ENOUGH, 0)
         found = _COUNTERS.search(text)
         if found is None:
@@ -112,7 +112,7 @@ class Observed:
 
 @dataclass
 class Member:
-    """A process of the group, with its state between samples."""
+    """A process in the group, with its state between samples."""
 
     observed: Observed
     counters: Counters
@@ -120,14 +120,14 @@ class Member:
     files: dict[Key, MappedFile] = field(default_factory=dict)
     files_at: float = -1e9
     reading_s: float = _READING_S
-    """CPU seconds that the last reading of its mappings took."""
+    """CPU seconds used by the last reading of its mappings."""
     files_of: tuple[int, int] = (-1, -1)
-    """Resident bytes of files and of shared memory when its mappings were read."""
+    """Resident bytes of files and of shared memory at the time when its mappings were read."""
     times_at: float = 0.0
     walk: Walk | None = None
     found: Found | None = None
     outdated: bool = False
-    """Whether the group has changed since the walk."""
+    """Whether the group has changed since the last walk."""
     unknown: str = ""
 
     @property
@@ -137,7 +137,7 @@ class Member:
 
     @property
     def name(self) -> str:
-        """Name of the process in the kernel."""
+        """Name of the process as recorded by the kernel."""
         return self.observed.name
 
     def due(self, now: float) -> bool:

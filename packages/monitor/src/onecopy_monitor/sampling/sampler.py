@@ -1,4 +1,4 @@
-"""`Sampler`: takes snapshots of the memory of a group of processes at a limited cost."""
+"""`Sampler`: takes snapshots of the memory used by a group of processes, at a limited cost."""
 
 from __future__ import annotations
 
@@ -33,11 +33,11 @@ __all__ = ["Sampler"]
 _CHILDREN_S, _EVERYONE_S, _TIMES_S = 0.2, 1.0, 1.0
 """Minimum seconds between searches for children and matching processes, and between readings of faults."""
 _FILES_S, _SAME_FILES_S = 1.0, 5.0
-"""Minimum seconds between two readings of the mappings of a process; and if its resident files have not changed."""
+"""Minimum seconds between two readings of a process's mappings: usually, and if its resident files are unchanged."""
 _HUGE_S = 5.0
-"""Minimum seconds between two measurements of huge pages of a file."""
+"""Minimum seconds between two measurements of a file's huge pages."""
 _SCAN_S = 0.0007 / 2**30
-"""Estimated CPU seconds per byte of address space that is scanned for huge pages."""
+"""Estimated CPU seconds for each byte of address space that is scanned for huge pages."""
 _SAME_S = 0.95
 """Seconds for which a snapshot is reused if no counter has changed. Then only the dirty bytes can be outdated."""
 _LEAST_READING_S = 0.002
@@ -46,7 +46,7 @@ _OF_ANOTHER_USER = "belongs to another user"
 
 
 class Sampler(Closeable):
-    """Takes snapshots of processes, using counters, the page cache of big files, and page-table walks within a budget.
+    """Takes snapshots of processes, using counters, the page cache, and page-table walks within a budget.
 
     Only one thread may use it at a time. It does not stop or change the observed processes, and needs no privileges:
     numbers that it may not read are reported as unknown.
@@ -54,7 +54,7 @@ class Sampler(Closeable):
     Parameters
     ----------
     pids
-        Process ids; None: all processes of this machine, or those that match `regex`, `group` and `mapping`.
+        Process ids; None: all processes on this machine, or those that match `regex`, `group` and `mapping`.
     children
         Whether to include descendants.
     regex
@@ -68,11 +68,11 @@ class Sampler(Closeable):
     huge
         Whether to measure the share of huge pages in mapped files (0.6 ms per GiB every 5 seconds, in the budget).
     exact
-        Whether to walk the page tables of all processes in every sample (PSS), regardless of the budget.
+        Whether to walk the page tables of all processes for every sample (PSS), regardless of the budget.
     budget
         Maximum cost of sampling, as a share of one CPU.
     at_first
-        Extra CPU seconds that may be spent once, to make the first snapshot more exact.
+        Additional CPU seconds that may be spent once, to make the first snapshot more accurate.
 
     Raises
     ------
@@ -139,7 +139,7 @@ class Sampler(Closeable):
 
     @property
     def pause(self) -> float:
-        """Minimum seconds to wait before the next sample to stay within the budget."""
+        """Minimum number of seconds to wait before the next sample in order to stay within the budget."""
         return self._cpu_budget.pause
 
     def sample(self, *, refresh: bool = False) -> Snapshot:
@@ -148,7 +148,7 @@ class Sampler(Closeable):
         Parameters
         ----------
         refresh
-            Whether to search for children and to read mappings even if that was done less than a second ago.
+            Whether to search for children and read mappings even if this was done less than a second ago.
         """
         self._cpu_budget.begin()
         now, clock = time.time(), time.monotonic()
@@ -180,7 +180,7 @@ class Sampler(Closeable):
     # --- processes----------------------------------------------------------------------------------------------------
 
     def _find(self, clock: float) -> None:
-        """Search for new processes. Ended ones are detected when their counters are read."""
+        """Search for new processes. Processes that have ended are detected when their counters are read."""
         if self._selection.grows and clock - self._found_at >= _EVERYONE_S:
             self._found_at = clock
             self._join(self._selection.find())
@@ -258,7 +258,7 @@ class Sampler(Closeable):
         return tuple(replace(one, huge=self._huge_of(one, clock)) for one in found) if self._huge else found
 
     def _cached(self, key: Key, file: MappedFile, pids: list[int], clock: float) -> CachedFile:
-        """Return the cached bytes of a file, from the last result if it is recent and the mappers are unchanged."""
+        """Return a file's cached bytes, reusing the last result if it is recent and the same processes map the file."""
         seen = [(self._members[pid].counters.file, self._members[pid].counters.shmem) for pid in pids]
         known = self._cached_files.get(key)
         if known is not None and known[0] == (file.ranges, seen) and clock - known[1] < _SAME_S:
@@ -283,7 +283,7 @@ class Sampler(Closeable):
         return share
 
     def _read_mappings(self, clock: float) -> None:
-        """Read outdated mappings within half of the budget, beginning with processes with the most resident files."""
+        """Read outdated mappings within half of the budget, starting with processes with the most resident files."""
         due = []
         for member in self._members.values():
             now = member.counters.file, member.counters.shmem

@@ -22,7 +22,7 @@ __all__ = ["Selection"]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """A group of processes that match all given conditions, or all processes without conditions, and their descendants.
+    """Processes that match all given conditions (or all processes, without conditions), and their descendants.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class Selection:
 
     @property
     def grows(self) -> bool:
-        """Whether processes that are not descendants of a member can join."""
+        """Whether processes that are not descendants of a member can join the group."""
         return self.pids is None
 
     def find(self) -> list[int]:
@@ -78,7 +78,7 @@ class Selection:
 
 
 def words_of(pid: int) -> str:
-    """Return the command line of a process as text, or its name if it has none, or "" if it has ended.
+    """Return a process's command line as text, or its name if the command line is empty, or "" if it has ended.
 
     >>> "python" in words_of(os.getpid()) or "pytest" in words_of(os.getpid())
     True
@@ -122,7 +122,7 @@ def kernel_lists_children() -> bool:
 
 
 def all_pids() -> list[int]:
-    """Return the ids of all processes of this machine or container.
+    """Return the ids of all processes on this machine or container.
 
     >>> os.getpid() in all_pids()
     True

@@ -1,10 +1,10 @@
-"""Computes the deduplicated total of a group of processes.
+"""Computes the deduplicated memory total of a group of processes.
 
 The counters of each process show its anonymous memory, and the page cache shows the resident bytes of each big file. In
-most cases, their sum, with files counted once, is the total, at a fiftieth of the cost of PSS if files are large. The
-counters do not show how many small libraries are shared, and how much anonymous memory is still shared after a fork. A
-page-table walk (PSS) shows both. The results of walks are kept per process together with the counters at that time, and
-are combined with the current counters:
+most cases, their sum, with files counted once, is the total; for large files, this costs a fiftieth of computing PSS.
+The counters do not show how many bytes of small libraries are shared, nor how much anonymous memory is still shared
+after a fork. A page-table walk (PSS) shows both. For each process, the result of a walk is kept together with the
+counters at that time, and combined with the current counters:
 
     real = sum of anonymous - anonymous memory shared by forks, from walks
          + each big file once + other files, from walks, per process
@@ -31,17 +31,17 @@ __all__ = ["Found", "Shares", "file_readings", "found_by", "shares_of", "totals_
 
 _KINDS = ("file", "shmem")
 _WORTH_IT = 1 << 20
-"""Minimum number of shared bytes of anonymous memory for which a process counts as forked."""
+"""A process counts as forked if it shares at least this many bytes of anonymous memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """The files or the shared memory of a process at one moment, in bytes."""
+    """The file pages or the shared memory of a process at one moment, in bytes."""
 
     rss: int
     """Resident bytes according to its counters."""
     big: int
-    """Its shares of big files: 1/n of a file that n processes map."""
+    """The process's shares of big files: 1/n of a file that n processes map."""
     known: int
     """The part of `rss` that can be in big files."""
 
@@ -53,22 +53,22 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The result of a page-table walk, with the counters of the process at that moment."""
+    """The result of a page-table walk, with the process's counters at that moment."""
 
     forked: int
     """Anonymous memory shared with other processes of its tree: RSS minus PSS, in bytes."""
     file: int
-    """PSS of files."""
+    """PSS of file pages."""
     shmem: int
     """PSS of shared memory."""
     then: dict[str, Kind]
     """Counters at the time of the walk, for "file" and "shmem"."""
 
     def share(self, kind: str, now: Kind) -> int:
-        """Return the share of a process now, in bytes.
+        """Return the process's current share in bytes.
 
-        Small files are assumed to be shared as they were during the walk. If the PSS of the walk is less than the
-        shares of big files, the process had not mapped all cached pages; then the PSS scales with the RSS.
+        Small files are assumed to be shared as they were during the walk. If the walk's PSS is less than the shares of
+        big files, the process had not mapped all cached pages; in that case, the PSS is scaled with the RSS.
         """
         pss, then = {"file": self.file, "shmem": self.shmem}[kind], self.then[kind]
         if pss >= then.big:
@@ -78,7 +78,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """The share of one process in the total of the group, in bytes."""
+    """One process's share of the group total, in bytes."""
 
     anonymous: int
     file: int
@@ -86,21 +86,21 @@ class Shares:
 
     @property
     def all(self) -> int:
-        """Sum of anonymous memory, files and shared memory."""
+        """The sum of anonymous memory, files and shared memory."""
         return self.anonymous + self.file + self.shmem
 
 
 def file_readings(
     parts: Iterable[Member], cached: Mapping[Key, tuple[MappedFile, str, CachedFile]]
 ) -> tuple[FileReading, ...]:
-    """Return the big files of a group, each with its bytes in the total.
+    """Return a group's big files, each with its bytes in the total.
 
     Parameters
     ----------
     parts
         The processes.
     cached
-        For each file, the ranges that any process maps, its kind, and how much of the ranges is in the page cache.
+        For each file, the ranges that any process maps, its kind, and how many of their bytes are cached.
     """
     sharers: defaultdict[Key, list[Member]] = defaultdict(list)
     for part in parts:
@@ -136,7 +136,7 @@ def _resident(part: Member, kind: str) -> int:
 
 
 def kind_now(part: Member, kind: str, files: Iterable[FileReading]) -> Kind:
-    """Return the files ("file") or the shared memory ("shmem") of a process, as known without a walk."""
+    """Return a process's files ("file") or shared memory ("shmem"), as far as they are known without a walk."""
     rss = getattr(part.counters, kind)
     mine = [one for one in files if one.kind == kind and part.pid in one.pids]
     known = sum(min(one.once, part.files[one.key].mapped) for one in mine)
@@ -144,7 +144,7 @@ def kind_now(part: Member, kind: str, files: Iterable[FileReading]) -> Kind:
 
 
 def found_by(walk: Walk, part: Member, files: tuple[FileReading, ...]) -> Found:
-    """Combine the result of a walk with the counters of the same moment."""
+    """Combine the result of a walk with the counters from the same moment."""
     then = {kind: kind_now(part, kind, files) for kind in _KINDS}
     counters = part.counters
     if walk.pss_anonymous is None or walk.pss_file is None or walk.pss_shmem is None:  # before Linux 5.9: only a sum
@@ -154,7 +154,7 @@ def found_by(walk: Walk, part: Member, files: tuple[FileReading, ...]) -> Found:
 
 
 def shares_of(parts: Iterable[Member], files: tuple[FileReading, ...]) -> dict[int, Shares]:
-    """Return the shares of processes, whose sum is the total of the group."""
+    """Return the shares of the processes, which add up to the group total."""
     programs: defaultdict[str, list[Member]] = defaultdict(list)
     for part in parts:
         programs[part.name].append(part)
@@ -169,7 +169,7 @@ def shares_of(parts: Iterable[Member], files: tuple[FileReading, ...]) -> dict[i
 
 
 def _forked(program: list[Member]) -> Callable[[Member], int]:
-    """Return a function for the bytes that a process shares by forks: without a walk, the average of its program."""
+    """Return a function for the bytes that a process shares after a fork: without a walk, its program's average."""
     walked = [part for part in program if part.found is not None]
     shared = sum(part.found.forked for part in walked if part.found is not None)
     whole = max(sum(part.counters.anonymous for part in walked), 1)
@@ -177,7 +177,7 @@ def _forked(program: list[Member]) -> Callable[[Member], int]:
 
 
 def _shares_of_kind(program: list[Member], kind: str, files: tuple[FileReading, ...]) -> dict[int, int]:
-    """Return the shares of processes of one program, which load the same libraries and map the same files."""
+    """Return the shares of processes that run the same program, and so use the same libraries and files."""
     now = {part.pid: kind_now(part, kind, files) for part in program}
     walked = {part.pid: part.found for part in program if part.found is not None}
     small = [found.share(kind, now[pid]) - now[pid].big for pid, found in walked.items()]
@@ -202,7 +202,7 @@ def _shares_of_kind(program: list[Member], kind: str, files: tuple[FileReading, 
 def totals_of(
     parts: Iterable[Member], files: tuple[FileReading, ...], shares: Mapping[int, Shares], now: float, *, exact: bool
 ) -> Totals:
-    """Return the totals of a group."""
+    """Compute a group's totals."""
     parts = tuple(parts)
     anonymous, file, shmem = (
         sum(getattr(one, kind) for one in shares.values()) for kind in ("anonymous", "file", "shmem")

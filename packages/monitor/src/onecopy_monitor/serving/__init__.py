@@ -1,8 +1,8 @@
 """A read-only server with OpenMetrics at ``/metrics``, a live page at ``/``, and a JSON snapshot at ``/snapshot``.
 
-The only input of a request that the server uses is the token. The page shows names of processes and files as text, and
-its content security policy prevents it from loading or running anything else. Requests for other host names are
-rejected, so that pages of other sites cannot read it through a browser on this machine (DNS rebinding).
+The token is the only part of a request that the server uses as input. The page shows names of processes and files as
+text, and its content security policy prevents it from loading or running anything else. Requests for other host names
+are rejected, so that other sites' pages cannot read the data through a browser on this machine (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _HEADERS = {
 }
 _KINDS = {"page.html": "text/html", "page.css": "text/css", "page.js": "text/javascript"}
 _SHOWN = 40
-"""Maximum number of processes and of files on the page, which shows the largest shares."""
+"""Maximum number of processes, and of files, on the page, which shows those with the largest shares."""
 
 
 class SnapshotSource(Closeable):
-    """Snapshots that several threads may request. They are taken at most once per `interval` seconds. Owns the sampler.
+    """Snapshots that several threads may request, taken at most once per `interval` seconds. Owns the sampler.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ class SnapshotSource(Closeable):
         self._last: Snapshot | None = None
 
     def sample(self) -> Snapshot:
-        """Return the last snapshot if it is recent enough, otherwise a new one."""
+        """Return the last snapshot if it is recent enough, or otherwise a new one."""
         with self._lock:
             now = time.monotonic()
             if self._last is None or now - self._at >= max(self._interval, self._sampler.pause):
@@ -90,7 +90,7 @@ def application(
     snapshots
         Source of the snapshots.
     group
-        The label ``group`` of the metrics, and the title of the page.
+        The label ``group`` of the metrics, which is also the title of the page.
     hosts
         Accepted host names; "*": any host.
     token

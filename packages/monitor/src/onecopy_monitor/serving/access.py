@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 MAX_CONNECTIONS = 64
-"""Maximum number of open connections. A further one replaces the oldest that has not sent the token."""
+"""Maximum number of open connections. Another connection replaces the oldest one that has not sent the token."""
 _AUTHENTICATED = "onecopy.authenticated"
-"""Entry in the scope of a request that contains the token."""
+"""Key that is set in the scope of a request that contains the token."""
 SECONDS = 30.0
-"""Seconds after which a connection is closed once its response is sent; browsers reconnect automatically."""
+"""Seconds after which a connection is closed when its response has been sent. Browsers reconnect automatically."""
 
 
 class Token:
@@ -60,7 +60,7 @@ class Limited(H11Protocol):  # type: ignore[misc,unused-ignore]  # uvicorn may b
     """The HTTP protocol of uvicorn, with limits on the number and the duration of connections."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override,unused-ignore]
-        """Accept a connection. If there are too many, close the oldest without the token, or else this one."""
+        """Accept a connection. If there are too many, close the oldest one without the token, or else this one."""
         super().connection_made(transport)
         self._end: Any = self.loop.call_later(SECONDS, self.shutdown)
         connections = [one for one in self.connections if not one.transport.is_closing()]
@@ -69,7 +69,7 @@ class Limited(H11Protocol):  # type: ignore[misc,unused-ignore]  # uvicorn may b
             min(strangers, key=lambda one: one._end.when()).transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Cancel the timeout of a closed connection."""
+        """Cancel a closed connection's timeout."""
         end = getattr(self, "_end", None)
         if end is not None:
             end.cancel()

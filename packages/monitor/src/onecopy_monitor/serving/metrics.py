@@ -1,7 +1,7 @@
 """Snapshots of a group as OpenMetrics, for Prometheus and compatible tools.
 
-The number of time series is bounded: processes and small files are summed, and only the largest files have series.
-Paths of files are labels, which prometheus_client escapes.
+The number of time series is bounded: processes and small files are summed, and only the largest files have their own
+series. File paths are labels, which prometheus_client escapes.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Metrics:
         return counter
 
     def _counted(self, snapshot: Snapshot) -> tuple[int, int]:
-        """Add the faults since the previous snapshot to sums, which do not decrease when a process ends."""
+        """Add the faults since the previous snapshot to totals, which do not decrease when a process ends."""
         with self._lock:
             now = {one.key: (one.minor_faults, one.major_faults) for one in snapshot.processes}
             for key, faults in now.items():
