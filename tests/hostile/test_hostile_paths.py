@@ -41,14 +41,14 @@ def make_loop(path: Path) -> None:
 
 
 PLACES: dict[str, tuple[Callable[[Path], object], int, str]] = {
-    "nothing": (Path.exists, errno.ENOENT, "No such file or directory"),
+    "nothing": (Path.exists, errno.ENOENT, "open: No such file or directory"),
     "a folder": (Path.mkdir, errno.EISDIR, "Is a directory"),
     "a FIFO without a writer": (os.mkfifo, errno.ENODEV, NOT_REGULAR),
     "a socket": (make_socket, errno.ENXIO, "open: No such device or address"),
     "a device of zeros": (lambda path: path.symlink_to("/dev/zero"), errno.ENODEV, NOT_REGULAR),
     "a terminal": (make_terminal, errno.ENODEV, NOT_REGULAR),
-    "a dangling link": (lambda path: path.symlink_to("nowhere"), errno.ENOENT, "No such file or directory"),
-    "a loop of links": (make_loop, errno.ELOOP, os.strerror(errno.ELOOP)),
+    "a dangling link": (lambda path: path.symlink_to("nowhere"), errno.ENOENT, "open: No such file or directory"),
+    "a loop of links": (make_loop, errno.ELOOP, f"open: {os.strerror(errno.ELOOP)}"),
     "a file of /proc": (lambda path: path.symlink_to("/proc/self/status"), errno.ENODATA, "map: the file is empty"),
 }
 
