@@ -29,6 +29,7 @@ app.conf.update(
     worker_prefetch_multiplier=1,
     worker_enable_remote_control=False,
     broker_connection_retry_on_startup=True,
+    worker_proc_alive_timeout=60,  # processes that load a model take longer than the default of 4 s to start
 )
 loaded = [model.load()] if os.environ["LOADED"] == "import" and __name__ != "__main__" else []
 
