@@ -33,19 +33,17 @@ def test_without_cachestat_mincore_is_called_and_dirt_is_unknown(cold_file, cach
 
 
 @pytest.mark.parametrize("touched", [0, 9, 20, 31])
-def test_without_a_scan_of_pages_no_more_of_a_range_is_mapped_than_in_truth(cold_file, in_child, touched):
-    path = cold_file(32 * PAGE)
-
-    def look(*refused: str) -> list[int | None]:
-        refuse(*refused)
-        mapping = oc.Mapping(path)
-        mapping.view()[touched * PAGE]
-        parts = [[(0, PAGE)], [(PAGE, 31 * PAGE)], [(8 * PAGE, 4 * PAGE)], None]
-        return [residency(mapping, part).mapped for part in parts]
-
-    truth, told = in_child(look), in_child(look, "PAGEMAP_SCAN")
+@in_a_child
+def test_without_a_scan_of_pages_no_more_of_a_range_is_mapped_than_in_truth(cold_file, touched):
+    # One mapping, asked twice: how many neighbours a fault maps depends on what is cached at that moment.
+    mapping = oc.Mapping(cold_file(32 * PAGE))
+    mapping.view()[touched * PAGE]
+    parts = [[(0, PAGE)], [(PAGE, 31 * PAGE)], [(8 * PAGE, 4 * PAGE)], None]
+    truth = [residency(mapping, part).mapped for part in parts]
+    refuse("PAGEMAP_SCAN")
+    told = [residency(mapping, part).mapped for part in parts]
     assert all(number in (None, right) for number, right in zip(told, truth, strict=True))
-    assert told[-1] == truth[-1]  # smaps reports the whole mapping too
+    assert told[-1] == truth[-1] > 0  # smaps reports the whole mapping too
 
 
 @pytest.mark.parametrize(
