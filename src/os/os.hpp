@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -127,6 +128,8 @@ Result<bool> is_claimed(int fd) noexcept;  // by another open file
 // Exclusive on this machine (and in this network namespace) as long as the descriptor or a copy of it is open; leaves
 // nothing behind. EADDRINUSE: another process has it. EOPNOTSUPP: the system has no such names.
 Result<Fd> claim_name(const std::string& name) noexcept;
+// Returns when the holder of a name has released it or ended, or after this time.
+void wait_for_name(const std::string& name, std::chrono::milliseconds at_most) noexcept;
 
 // A shared lock of the open file, which its descriptors and mappings keep, in forked children too. Any number of open
 // files of one inode may have it. EOPNOTSUPP: the system has no such lock.

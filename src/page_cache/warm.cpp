@@ -239,6 +239,8 @@ class WarmedFile {
 // Another process that warms the same file is waited for if so much is missing, and as long as it goes on.
 constexpr std::uint64_t worth_waiting = std::uint64_t{32} << 20U;
 constexpr std::chrono::milliseconds until_the_first_bytes{50};
+// To ask what is cached costs up to a millisecond of a CPU: 15 processes that ask every 2 ms slow down the reader.
+constexpr std::chrono::milliseconds between_looks{50};
 constexpr std::chrono::milliseconds between_bytes{500};
 
 // The kernel drops pages again where memory is short, and where it searches for pages that are not used (DAMON).
@@ -305,7 +307,11 @@ class Warmer {  // on the heap: see fork_mutex.hpp
   void wait_for_another() {
     using Clock = std::chrono::steady_clock;
     std::uint64_t missing = 0;
-    for (const auto& file : files_) missing += file.missing();
+    std::uint64_t wanted = 0;
+    for (const auto& file : files_) {
+      missing += file.missing();
+      wanted += file.bytes();
+    }
     if (missing < worth_waiting || options_.mechanism.value_or(Mechanism::populate) != Mechanism::populate) return;
     const auto& first = files_.front().mapping().identity();
     const auto name = "onecopy warms " + std::to_string(first.device) + " " + std::to_string(first.inode);
@@ -321,8 +327,10 @@ class Warmer {  // on the heap: see fork_mutex.hpp
     for (;;) {
       if (take_name(name) != EADDRINUSE || cancelled_.load(std::memory_order_relaxed)) break;
       has_waited = true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(2));
-      if (const auto now = cached(); now > filled) {
+      os::wait_for_name(name, between_looks);
+      const auto now = cached();
+      if (now == wanted) break;
+      if (now > filled) {
         seen_elsewhere_.fetch_add(now - filled, std::memory_order_relaxed);
         filled = now;
         since = Clock::now();

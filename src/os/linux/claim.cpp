@@ -1,10 +1,12 @@
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <utility>
 
@@ -26,21 +28,53 @@ struct flock whole_file(short type) noexcept {
 // A sandbox without these locks refuses them to all processes alike, so that all use the older locks.
 bool is_unknown(int error) noexcept { return error == EINVAL || error == ENOSYS; }
 
+class AbstractName {
+ public:
+  explicit AbstractName(const std::string& name) noexcept
+      : length_(std::min(name.size(), sizeof(address_.sun_path) - 1)) {
+    address_.sun_family = AF_UNIX;
+    std::copy_n(name.begin(), length_, address_.sun_path + 1);  // the first byte is zero: no file
+  }
+
+  const struct sockaddr* get() const noexcept {
+    return reinterpret_cast<const struct sockaddr*>(&address_);  // NOLINT(*-reinterpret-cast)
+  }
+  socklen_t size() const noexcept {
+    return static_cast<socklen_t>(offsetof(struct sockaddr_un, sun_path) + 1 + length_);
+  }
+
+ private:
+  struct sockaddr_un address_{};
+  std::size_t length_;
+};
+
 }  // namespace
 
 Result<Fd> claim_name(const std::string& name) noexcept {
-  Fd claim(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  Fd claim(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!claim) return {{}, EOPNOTSUPP};
-  struct sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  const auto size = std::min(name.size(), sizeof(address.sun_path) - 1);  // the first byte is zero: no file
-  std::copy_n(name.begin(), size, address.sun_path + 1);
-  const auto length = static_cast<socklen_t>(offsetof(struct sockaddr_un, sun_path) + 1 + size);
-  if (::bind(claim.get(), reinterpret_cast<const struct sockaddr*>(&address), length) ==
-      0)  // NOLINT(*-reinterpret-cast)
-    return {std::move(claim), 0};
-  return {{}, errno == EADDRINUSE ? EADDRINUSE : EOPNOTSUPP};
+  const AbstractName address(name);
+  if (::bind(claim.get(), address.get(), address.size()) != 0)
+    return {{}, errno == EADDRINUSE ? EADDRINUSE : EOPNOTSUPP};
+  (void)::listen(claim.get(), SOMAXCONN);
+  return {std::move(claim), 0};
 }
+
+void wait_for_name(const std::string& name, std::chrono::milliseconds at_most) noexcept {
+  const Fd waiting(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const AbstractName address(name);
+  const auto time = static_cast<int>(at_most.count());
+  // The holder accepts no connection: the kernel hangs up when the holder closes its socket or ends.
+  if (waiting && ::connect(waiting.get(), address.get(), address.size()) == 0) {
+    struct pollfd hung_up{.fd = waiting.get(), .events = 0, .revents = 0};
+    (void)::poll(&hung_up, 1, time);
+  } else if (!waiting || errno != ECONNREFUSED) {  // refused: released already, or about to listen
+    (void)::poll(nullptr, 0, time);
+  } else {
+    (void)::poll(nullptr, 0, 1);
+  }
+}
+
 int try_claim(int fd) noexcept {
   struct flock lock = whole_file(F_WRLCK);
   if (::fcntl(fd, F_OFD_SETLK, &lock) == 0) return 0;

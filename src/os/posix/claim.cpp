@@ -1,6 +1,7 @@
 #include <sys/file.h>
 
 #include <cerrno>
+#include <chrono>
 
 #include "os/os.hpp"
 
@@ -16,6 +17,8 @@ Result<bool> is_claimed(int fd) noexcept {
 }
 
 Result<Fd> claim_name(const std::string& /*name*/) noexcept { return {{}, EOPNOTSUPP}; }
+
+void wait_for_name(const std::string& /*name*/, std::chrono::milliseconds /*at_most*/) noexcept {}
 
 int mark_in_use(int) noexcept { return EOPNOTSUPP; }
 

@@ -5,8 +5,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <numeric>
+#include <thread>
 
 #include "back_end.hpp"
 #include "os/os.hpp"
@@ -164,6 +166,33 @@ TEST_CASE("the time that a thread waits for the CPU of another is known" * testi
   if (sum == 0) SKIP_CASE("this kernel does not count how long threads wait for a CPU");
   CHECK(sum > 50'000'000);
   CHECK(cpu_wait_of_thread() >= before);
+}
+
+TEST_CASE("a process that waits for a name goes on when the holder releases it, and otherwise after the time" *
+          testing::linux_only()) {
+  const std::string name = "onecopy test " + std::to_string(::getpid());
+  auto held = claim_name(name);
+  REQUIRE(held);
+  CHECK(claim_name(name).error == EADDRINUSE);
+  const auto waits = [&](std::chrono::milliseconds at_most) {
+    const auto start = std::chrono::steady_clock::now();
+    wait_for_name(name, at_most);
+    return std::chrono::steady_clock::now() - start;
+  };
+  CHECK(waits(std::chrono::milliseconds(20)) >= std::chrono::milliseconds(20));
+  std::vector<std::thread> threads;
+  std::atomic<int> gone_on{0};
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      if (waits(std::chrono::hours(1)) < std::chrono::hours(1)) ++gone_on;
+    });
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  CHECK(gone_on == 0);
+  held.value = {};
+  for (auto& thread : threads) thread.join();
+  CHECK(gone_on == 4);
+  CHECK(claim_name(name));
 }
 
 }  // namespace onecopy::os

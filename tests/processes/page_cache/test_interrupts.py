@@ -166,8 +166,9 @@ def test_a_process_that_waits_for_another_one_to_warm_sees_that_bytes_arrive(col
     facts = path.stat()
     code = "import sys; import onecopy as oc; print(oc.warm(sys.argv[1], wait=False).wait().complete)"
     environment = {**os.environ, "ONECOPY_READ_TIMEOUT": "1"}
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as claim, path.open("rb", buffering=0) as file:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as claim, path.open("rb", buffering=0) as file:
         claim.bind(f"\0onecopy warms {facts.st_dev} {facts.st_ino}")  # what the process has that warms the file
+        claim.listen()
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
         with talking(code, path, env=environment) as other:
             for _ in range(48):
@@ -187,7 +188,7 @@ def test_a_child_that_is_forked_while_a_file_is_warmed_does_not_keep_its_name(py
         status = os.stat(path)
         name = b"\\0onecopy warms %d %d" % (status.st_dev, status.st_ino)
         def is_taken():
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as one:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as one:
                 try:
                     one.bind(name)
                 except OSError:
