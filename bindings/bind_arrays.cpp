@@ -195,12 +195,12 @@ void bind_arrays(nb::module_& module) {
   nb::class_<ArrayFileHandle>(module, "ArrayFile", "A file of named arrays.")
       .def("view", &view, nb::arg("name"),
            nb::sig("def view(self, name: str) -> tuple[memoryview, str, tuple[int, ...], tuple[int, ...]] | None"),
-           "Return (memory, dtype name, shape, strides in elements or () for C order), or None.")
-      .def("names", &list_of<name_of>, nb::sig("def names(self) -> list[str]"),
-           "Return the names in the order of the header.")
+           "Return (memory, dtype name, shape, strides in elements or () for C order), or None if there is no such "
+           "array.")
+      .def("names", &list_of<name_of>, nb::sig("def names(self) -> list[str]"), "Return the names in header order.")
       .def("entries", &list_of<entry_tuple>,
            nb::sig("def entries(self) -> list[tuple[str, str, tuple[int, ...], int, int]]"),
-           "Return (name, dtype name, shape, offset in the file, bytes) of each array, in header order.")
+           "Return (name, dtype name, shape, offset in the file, bytes) for each array, in header order.")
       .def(
           "entry",
           [](const ArrayFileHandle& self, std::string_view name) -> std::optional<nb::tuple> {
@@ -217,7 +217,7 @@ void bind_arrays(nb::module_& module) {
              return std::map<std::string, std::string>(metadata.begin(), metadata.end());
            })
       .def("ranges_to_verify", &ranges_to_verify, nb::arg("ranges").none(),
-           "Return ranges widened to whole blocks. None: the whole file.")
+           "Return the ranges, widened to whole blocks. If they are None, return those of the whole file.")
       .def("verifier",
            [](const ArrayFileHandle& self) {
              const auto file = self.pin();
@@ -238,10 +238,10 @@ void bind_arrays(nb::module_& module) {
       "open_arrays", &open_arrays, nb::arg("path"), nb::kw_only(), nb::arg("copy") = false,
       nb::arg("private_pages") = false, nb::arg("threads") = 0, nb::arg("expected") = nb::none(),
       nb::arg("handle") = nb::none(), nb::arg("accept_index") = false,
-      "Return (file, container, kind, whether the checksum of the header is wrong). `handle`: the open file, which "
-      "`path` then only names. `accept_index`: open the JSON index of a sharded model as a \"shard index\".");
+      "Return (file, container, kind, whether the header's checksum is wrong). If `handle` is an open file, `path` is "
+      "only its name in messages. If `accept_index` is True, open a sharded model's JSON index as a \"shard index\".");
 
-  nb::class_<ArrayWriter>(module, "ArrayWriter", "Writes a file of named arrays in one stream.")
+  nb::class_<ArrayWriter>(module, "ArrayWriter", "Writes a file of named arrays sequentially.")
       .def("write", &write, nb::arg("buffer"), nb::sig("def write(self, buffer: object) -> None"))
       .def("commit", &ArrayWriter::commit, nb::call_guard<ReleaseGil>())
       .def_prop_ro("order", &write_order);
@@ -249,7 +249,7 @@ void bind_arrays(nb::module_& module) {
              nb::arg("align").none(), nb::arg("checksum"), nb::arg("durable"));
 
   (void)nb::class_<TensorMemory>(module, "TensorMemory", nb::type_slots(buffer_slots<TensorMemory>),
-                                 "The memory of a DLPack tensor, for the buffer protocol.");
+                                 "The memory of a DLPack tensor. It supports the buffer protocol.");
   module.def("import_dlpack", &import_dlpack, nb::arg("tensor"),
              nb::sig("def import_dlpack(tensor: object) -> tuple[memoryview, int, int, int, list[int], list[int]]"));
 }

@@ -132,7 +132,7 @@ void bind_base(nb::module_& module) {
         const ReleaseGil release;
         return crc32c(0, buffer.bytes());
       },
-      nb::arg("data"), "Return the CRC-32C of the bytes of a buffer.");
+      nb::arg("data"), "Return the CRC-32C of a buffer's bytes.");
   nb::class_<Permutation>(module, "Permutation", "A pseudo-random permutation that is computed on demand.")
       .def(nb::init<std::uint64_t, std::uint64_t, std::uint64_t>(), nb::arg("size"), nb::arg("seed"), nb::arg("epoch"))
       .def("at", &at, nb::arg("position"))

@@ -66,17 +66,17 @@ View MappingHandle::view(ByteRange range) const {
 
 void bind_files(nb::module_& module) {
   nb::class_<View>(module, "View", nb::type_slots(buffer_slots<View>),
-                   "Bytes of a mapping, for the buffer protocol. It keeps the mapping alive.")
+                   "A range of a mapping. It supports the buffer protocol and keeps the mapping alive.")
       .def("__len__", [](const View& view) { return view.bytes.size(); });
 
-  nb::class_<MappingHandle>(module, "Mapping", "A part or all of a file in memory.")
+  nb::class_<MappingHandle>(module, "Mapping", "A file, or part of a file, in memory.")
       .def(
           "view",
           [](const MappingHandle& self, std::uint64_t offset, std::uint64_t length) {
             return memoryview_of(self.view({offset, length}));
           },
           nb::arg("offset"), nb::arg("length"), nb::sig("def view(self, offset: int, length: int) -> memoryview"),
-          "Return bytes of the mapping, which are read-only unless its pages are private.")
+          "Return a view of a range, which is read-only unless the mapping's pages are private.")
       .def("close", &MappingHandle::close)
       .def("changed",
            [](const MappingHandle& self) {
@@ -97,12 +97,12 @@ void bind_files(nb::module_& module) {
         return MappingHandle(make_shared<const Mapping>(take_snapshot(fd, name, 0, drop_source, lead)));
       },
       nb::arg("fd"), nb::arg("name"), nb::kw_only(), nb::arg("drop_source") = false, nb::arg("lead") = 0,
-      "A copy of an open file in sealed memory, behind `lead` zero bytes; moves the position of the descriptor. "
-      "`drop_source`: drop the copied pages from the page cache.");
+      "Copy an open file into sealed memory, after `lead` zero bytes. This moves the descriptor's position. If "
+      "`drop_source` is True, drop the copied pages from the page cache.");
   module.def("copy_contents", &copy_contents, nb::arg("source"), nb::arg("target"), nb::arg("size"), nb::arg("name"),
              nb::arg("threads") = 0, nb::arg("lead") = 0, nb::call_guard<ReleaseGil>(),
-             "Copy bytes of an open file into another, from its byte `lead`; TimeoutError if its server does not "
-             "answer.");
+             "Copy bytes of an open file into another file, where they start at byte `lead`. Raise TimeoutError if a "
+             "server does not respond.");
   module.def(
       "content_identity",
       [](int fd, bool ask) {
@@ -111,13 +111,15 @@ void bind_files(nb::module_& module) {
         return std::tuple(found.device, found.inode, found.size, found.modified, found.changed);
       },
       nb::arg("fd"), nb::kw_only(), nb::arg("ask"),
-      "Return (device, inode, size, times of the last write and change in ns). `ask`: request them from the server.");
+      "Return (device, inode, size, time of the last write, time of the last change), with times in ns. If `ask` is "
+      "True, request them from the file's server.");
   module.def("is_remote", &is_remote, nb::arg("fd"), nb::call_guard<ReleaseGil>(),
              "Return whether an open file is on a network or user-space file system.");
   module.def("is_stacked", &is_stacked, nb::arg("fd"), nb::call_guard<ReleaseGil>(),
-             "Return whether the file system of an open file may store it in another file system (overlayfs).");
-  module.def("why_not_identified", &why_not_identified, nb::arg("fd"), nb::call_guard<ReleaseGil>(),
-             "Return why an open file may change without a change of its identity, or \"\" if every write changes it.");
+             "Return whether an open file's file system may store it in another file system, as overlayfs does.");
+  module.def(
+      "why_not_identified", &why_not_identified, nb::arg("fd"), nb::call_guard<ReleaseGil>(),
+      "Return why an open file may change while its identity stays the same, or \"\" if every write changes it.");
   module.def("guard", &guard);
   module.def("check", &check, nb::call_guard<ReleaseGil>());
   module.def("open_mapping", &open_mapping, nb::arg("path"), nb::kw_only(), nb::arg("offset") = 0,

@@ -49,10 +49,10 @@ void bind_formats(nb::module_& module) {
   module.attr("PREPACKED_END") = nb::bytes(onnx::prepacked_end.data(), onnx::prepacked_end.size());
   module.def("parse_onnx", &parse_onnx, nb::arg("file"), nb::sig("def parse_onnx(file: Mapping) -> dict[str, object]"),
              "Return the contents of an ONNX model, with tensors as (name, type, dtype name or None, shape, storage, "
-             "offset, bytes, "
-             "location, is an initializer of the main graph).");
-  module.def("onnx_skeleton", &onnx_skeleton, nb::arg("file"), nb::arg("location"), nb::arg("least"),
-             "Return the model with the data of its large initializers in a file of that name.");
+             "offset, bytes, location, whether it is an initializer of the main graph).");
+  module.def(
+      "onnx_skeleton", &onnx_skeleton, nb::arg("file"), nb::arg("location"), nb::arg("least"),
+      "Return the model without the data of its large initializers, which refer to the file `location` instead.");
 }
 
 }  // namespace onecopy::bindings

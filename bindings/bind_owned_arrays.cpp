@@ -154,8 +154,8 @@ void bind_owned_arrays(nb::module_& module) {
       nb::arg("random") = false,
       nb::sig("def owned_array(fd: int, offset: int, shape: Sequence[int], dtype: numpy.dtype[Any], random: bool = "
               "False) -> numpy.ndarray[Any, Any]"),
-      "Return a numpy array that owns a copy-on-write mapping of bytes of a file. The descriptor may be closed. "
-      "`random`: a fault reads only one page, whatever the readahead of the device.");
+      "Return a NumPy array that owns a copy-on-write mapping of part of a file. You may close the descriptor "
+      "afterwards. If `random` is True, a fault reads only one page, whatever the device's read-ahead.");
 }
 
 }  // namespace onecopy::bindings

@@ -142,25 +142,25 @@ void bind_reports(const nb::module_& module) {
       .def_ro("dirty", &PageCache::dirty, "Bytes in memory that are not yet written back to the disk.")
       .def_ro("evicted", &PageCache::evicted, "Bytes that were evicted, as far as the kernel remembers.")
       .def_ro("recently_evicted", &PageCache::recently_evicted,
-              "Bytes that were evicted so recently that reading them again indicates memory shortage.");
-  bind_report<MappedPages>(module, "MappedPages", "Bytes of an address range that are in the page tables of a process.")
+              "Bytes that were evicted so recently that reading them again indicates a memory shortage.");
+  bind_report<MappedPages>(module, "MappedPages", "Bytes of an address range that are in a process's page tables.")
       .def_ro("mapped", &MappedPages::mapped, "Mapped bytes of the address range.")
       .def_ro("huge", &MappedPages::huge, "Mapped bytes in huge pages (2 MiB).");
   bind_report<WarmReport>(module, "WarmReport",
                           "The result of `warm`. A number that the kernel does not report is None.")
       .def_ro("bytes", &WarmReport::bytes, "Bytes of the ranges, in whole pages.")
       .def_ro("filled", &WarmReport::filled, "Bytes that this call read into memory.")
-      .def_ro("verified", &WarmReport::verified,
-              "Bytes whose checksums were compared in the same pass and match, or None if that was not requested.")
+      .def_ro(
+          "verified", &WarmReport::verified,
+          "Bytes whose checksums were compared in the same pass and match, or None if verification was not requested.")
       .def_ro("cached_before", &WarmReport::cached_before, "Bytes in the page cache before the call.")
       .def_ro("cached_after", &WarmReport::cached_after, "Bytes in the page cache after the call.")
       .def_ro("huge_share", &WarmReport::huge_share,
-              "Share of the mapped bytes that is in huge pages (2 MiB), from 0 to 1.")
+              "Share of the mapped bytes that are in huge pages (2 MiB), from 0 to 1.")
       .def_ro("minor_faults", &WarmReport::minor_faults, "Faults that found the page in memory.")
       .def_ro("major_faults", &WarmReport::major_faults, "Faults that waited for the disk.")
       .def_ro("seconds", &WarmReport::seconds, "Duration of the call.")
-      .def_ro("gib_per_s", &WarmReport::gib_per_s,
-              "Rate of the bytes that were read, in units of 2**30 bytes per second.")
+      .def_ro("gib_per_s", &WarmReport::gib_per_s, "Read rate in GiB (2**30 bytes) per second.")
       .def_prop_ro(
           "mechanism", [](const WarmReport& self) { return to_string(self.mechanism); },
           "How the bytes were read: 'populate', 'read', 'advise' or 'none'.")
@@ -170,8 +170,8 @@ void bind_reports(const nb::module_& module) {
             if (!self.huge) return std::nullopt;
             return to_string(*self.huge);
           },
-          "The kernel's answer to the request for 2 MiB pages: 'applied', 'refused', 'unsupported'; None: not "
-          "requested.")
+          "The kernel's answer to the request for 2 MiB pages: 'applied', 'refused' or 'unsupported'. None if they "
+          "were not requested.")
       .def_ro("threads", &WarmReport::threads, "Number of threads that read, each with one request in flight.")
       .def_ro("piece", &WarmReport::piece, "Bytes that a thread requests at a time, or 0 if nothing was read.")
       .def_ro("file_system", &WarmReport::file_system,
@@ -211,8 +211,9 @@ nb::str repr_of(nb::handle report) {
 
 void bind_page_cache(nb::module_& module) {
   bind_reports(module);
-  (void)nb::class_<Shared<Inspector>>(module, "Inspector", "Inspects bytes while they are read into memory.");
-  nb::class_<JobHandle>(module, "WarmJob", "A `warm` that runs in the background and shares ownership of the mapping.")
+  (void)nb::class_<Shared<Inspector>>(module, "Inspector", "Inspects data while it is read into memory.");
+  nb::class_<JobHandle>(module, "WarmJob",
+                        "A `warm` call that runs in the background and shares ownership of the mapping.")
       .def(
           "wait_for",
           [](const JobHandle& self, double seconds) -> std::optional<WarmReport> {
@@ -222,7 +223,7 @@ void bind_page_cache(nb::module_& module) {
               return std::nullopt;
             return self->wait();
           },
-          nb::arg("seconds"), Release(), "Return the report, or None after this time.")
+          nb::arg("seconds"), Release(), "Return the report, or None if the job is still running after this time.")
       .def_prop_ro(
           "done", [](const JobHandle& self) { return self->done(); }, Release())
       .def("cancel", [](JobHandle& self) { self->cancel(); })
@@ -240,17 +241,18 @@ void bind_page_cache(nb::module_& module) {
         if (!memory) return std::nullopt;
         return std::pair(memory->bytes, text_of(memory->limited_by));
       },
-      nb::sig("def available_memory() -> tuple[int, str] | None"), "Return (bytes, what limits them).");
+      nb::sig("def available_memory() -> tuple[int, str] | None"),
+      "Return (available bytes, what limits them), or None if the number is unknown.");
   module.def("expect_memory", &expect_memory, nb::arg("size"), nb::arg("operation"), nb::arg("path"),
              nb::arg("instead"), Release(), "Raise NotEnoughMemory if this process may not use `size` more bytes.");
   module.def("held_by_group", &held_by_group, nb::arg("group"), nb::arg("version"), Release(),
-             "Return the bytes charged to a control group that the kernel cannot drop: usage minus page cache.");
+             "Return how many of the bytes charged to a control group the kernel cannot drop: usage minus page cache.");
   module.def(
       "start_warm", &start_warm, nb::arg("parts"), nb::kw_only(), nb::arg("threads"), nb::arg("huge").none(),
       nb::arg("budget").none(), nb::arg("mechanism"), nb::arg("in_order"),
       nb::sig("def start_warm(parts: Sequence[tuple[Mapping, Sequence[tuple[int, int]] | None, Inspector | None]], *, "
               "threads: int, huge: bool | None, budget: int | None, mechanism: str, in_order: bool) -> WarmJob"),
-      "Start to read ranges of files. If ranges is None, read the whole file.");
+      "Start reading ranges of files in the background. If a file's ranges are None, read all of it.");
   module.def(
       "choose_mode",
       [](const std::filesystem::path& path, std::uint64_t whole) {
@@ -258,7 +260,8 @@ void bind_page_cache(nb::module_& module) {
         return std::tuple(choice.mode == Mode::copy, choice.huge, choice.reason);
       },
       nb::arg("path"), nb::kw_only(), nb::arg("whole") = 0, Release(),
-      "Return (copy?, in 2 MiB pages?, why). `whole`: bytes of all files that are opened together.");
+      "Return (whether to copy, whether to use 2 MiB pages, the reason). `whole` is the total size of all files that "
+      "are opened together.");
   module.def("total_residency", &total_of<Residency>, nb::arg("reports"));
   module.def("total_evicted", &total_of<EvictReport>, nb::arg("reports"));
   module.def("total_pinned", &total_of<PinReport>, nb::arg("reports"));
@@ -269,14 +272,14 @@ void bind_page_cache(nb::module_& module) {
         return cachestat(descriptor, range ? std::optional(ByteRange{range->first, range->second}) : everything);
       },
       nb::arg("descriptor"), nb::arg("range").none(), Release(),
-      "Report the page cache of a range of an open file. None: the whole file.");
+      "Report how much of an open file's range, or of the whole file if it is None, is in the page cache.");
   module.def(
       "mapped_in",
       [](std::uint64_t process, std::uint64_t address, std::uint64_t length) {
         return mapped_in(process, {address, length});
       },
       nb::arg("process"), nb::arg("address"), nb::arg("length"), Release(),
-      "Report the page tables of an address range of a process.");
+      "Report how much of an address range is in a process's page tables.");
   module.def("evict", &with_ranges<evict>, nb::arg("mapping"), nb::arg("ranges").none());
   module.def("pin", &with_ranges<pin>, nb::arg("mapping"), nb::arg("ranges").none());
   module.def("unpin", &with_ranges<unpin>, nb::arg("mapping"), nb::arg("ranges").none());

@@ -155,10 +155,10 @@ void bind_records(nb::module_& module) {
   (void)nb::class_<LazyRows>(module, "LazyRows", nb::type_slots(lazy_slots.data()),
                              "Rows that are decoded when they are accessed.");
 
-  (void)nb::class_<RowIterator>(module, "RowIterator", nb::type_slots(iterator_slots.data()), "Rows, one by one.");
+  (void)nb::class_<RowIterator>(module, "RowIterator", nb::type_slots(iterator_slots.data()), "An iterator over rows.");
 
   nb::class_<Rows>(module, "Rows", nb::type_slots(rows_slots.data()),
-                   "The rows of a records file, or some of them in any order.")
+                   "All rows of a records file, or some of them in any order.")
       .def(nb::init<const Rows&>(), nb::arg("rows"))
       .def(
           "__init__",
@@ -225,13 +225,13 @@ void bind_records(nb::module_& module) {
       .def_prop_ro("closed", &Rows::closed)
       .def_prop_ro(
           "lazy", [](const Rows& self) { return LazyRows{self}; },
-          "The same rows; `lazy[i]` decodes only the accessed parts, and views numbers in place.");
+          "The same rows. `lazy[i]` decodes only the parts that are accessed, and returns views of numbers.");
 
   bind_dict(module);
   module.def("open_records", &open_records, nb::arg("arrays"), nb::arg("resolve"));
   module.def("open_rows", &open_rows, nb::arg("path"), nb::arg("resolve"), nb::kw_only(), nb::arg("trusted") = false,
              nb::arg("expected") = nb::none(), nb::arg("handle") = nb::none(),
-             "Return the file, its rows, and their kind: dict, table or list.");
+             "Return (file, rows, their kind: dict, table or list).");
 }
 
 }  // namespace onecopy::bindings

@@ -97,8 +97,9 @@ void publish_scratch(const ScratchHandle& self, const std::filesystem::path& pat
 }
 
 void bind_scratch_reports(const nb::module_& module) {
-  nb::class_<ScratchMemory>(module, "ScratchMemory",
-                            "The memory of a scratch file in bytes. A number that the kernel does not report is None.")
+  nb::class_<ScratchMemory>(
+      module, "ScratchMemory",
+      "The memory use of a scratch file, in bytes. A number that the kernel does not report is None.")
       .def("__repr__", &repr_of, nb::sig("def __repr__(self) -> str"))
       .def_ro("bytes", &ScratchMemory::bytes)
       .def_ro("resident", &ScratchMemory::resident)
@@ -118,7 +119,7 @@ void bind_scratch_reports(const nb::module_& module) {
             new (self) ReleaseReport();
             self->reason = std::move(reason);
           },
-          nb::arg("reason"), "Create a report about 0 bytes.")
+          nb::arg("reason"), "Create a report for 0 bytes.")
       .def_ro("bytes", &ReleaseReport::bytes, "Bytes that were requested, in whole pages.")
       .def_ro("resident_before", &ReleaseReport::resident_before, "Bytes that were in memory before the call.")
       .def_ro("resident_after", &ReleaseReport::resident_after, "Bytes that stayed in memory.")
@@ -130,11 +131,12 @@ void bind_scratch_reports(const nb::module_& module) {
 
 void bind_scratch(nb::module_& module) {
   bind_scratch_reports(module);
-  (void)nb::class_<ScratchView>(module, "ScratchView", nb::type_slots(buffer_slots<ScratchView>),
-                                "Bytes of a scratch file, for the buffer protocol. It keeps the file alive.");
-  nb::class_<ScratchHandle>(module, "ScratchFile", "Writable memory in a nameless file.")
+  (void)nb::class_<ScratchView>(
+      module, "ScratchView", nb::type_slots(buffer_slots<ScratchView>),
+      "The bytes of a scratch file. It supports the buffer protocol and keeps the file alive.");
+  nb::class_<ScratchHandle>(module, "ScratchFile", "Writable memory in an unnamed file.")
       .def("view", &view, nb::sig("def view(self) -> memoryview"),
-           "Return all bytes, which are writable until the file is sealed.")
+           "Return a view of all bytes, which is writable until the file is sealed.")
       .def("write", &write, nb::arg("offset"), nb::arg("buffer"),
            nb::sig("def write(self, offset: int, buffer: object) -> None"))
       .def("write_rows", &write_rows, nb::arg("buffer"), nb::kw_only(), nb::arg("offset"), nb::arg("stride"),
@@ -142,7 +144,7 @@ void bind_scratch(nb::module_& module) {
            nb::sig("def write_rows(self, buffer: object, *, offset: int, stride: int, count: int) -> None"))
       .def("write_direct", &write_direct, nb::arg("offset"), nb::arg("buffer"),
            nb::sig("def write_direct(self, offset: int, buffer: object) -> None"),
-           "Write bytes that do not stay in memory.")
+           "Write bytes without keeping them in memory.")
       .def("release", &with_ranges<[](ScratchFile& file, Ranges ranges) { return file.release(ranges); }>,
            nb::arg("ranges"))
       .def("prefetch", &with_ranges<[](ScratchFile& file, Ranges ranges) { return file.prefetch(ranges); }>,
@@ -168,7 +170,7 @@ void bind_scratch(nb::module_& module) {
       [](const std::string& dtype, const std::vector<std::uint64_t>& shape) {
         return head_for(spec_of("data", dtype, shape));
       },
-      nb::arg("dtype"), nb::arg("shape"), "Return the number of bytes before the data that a file of one array needs.");
+      nb::arg("dtype"), nb::arg("shape"), "Return the header size, in bytes, of a file that contains a single array.");
 }
 
 }  // namespace onecopy::bindings

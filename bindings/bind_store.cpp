@@ -64,7 +64,7 @@ constexpr double seconds(std::int64_t ns) { return static_cast<double>(ns) / 1e9
 
 void bind_store(nb::module_& module) {
   using SharedHandle = Shared<const FileHandle>;
-  nb::class_<SharedHandle>(module, "FileHandle", "A descriptor that closes itself.")
+  nb::class_<SharedHandle>(module, "FileHandle", "A file descriptor that is closed automatically.")
       .def(
           "__init__", [](SharedHandle* self, int fd) { new (self) SharedHandle(make_shared<const FileHandle>(fd)); },
           nb::arg("fd"), "Take ownership of the descriptor.")
@@ -137,21 +137,21 @@ void bind_store(nb::module_& module) {
         return nb::make_tuple(text_of(folder.path.native()), text_of(folder.reason), text_of(folder.obstacle));
       },
       nb::kw_only(), nb::arg("memory"), nb::sig("def default_folder(*, memory: bool) -> tuple[str, str, str]"),
-      "Return (path, why it was chosen, why the usual folder was not).");
+      "Return (path, why it was chosen, why the usual folder was not chosen).");
   module.def(
       "is_in_memory", [](const std::filesystem::path& folder) { return place_of(folder) == Place::memory; },
       nb::arg("folder"), Release());
   module.def("known_user", &known_user, nb::arg("id"), Release(),
-             "Return the user that an id refers to, or None for the overflow id if it may stand for any user.");
+             "Return the user that an ID refers to, or None if it is the overflow ID and may refer to any user.");
   module.def(
       "owner_of", [](int fd) { return owner_of(fd); }, nb::arg("fd"), Release(),
-      "Return the owner of an open file, or None if that user has no id here.");
+      "Return the owner of an open file, or None if that user has no ID in this user namespace.");
   module.def(
       "owner_at", [](const std::filesystem::path& path) { return owner_of(path); }, nb::arg("path"), Release(),
-      "Return the owner of the file at a path, or None if that user has no id here.");
+      "Return the owner of the file at a path, or None if that user has no ID in this user namespace.");
   module.def("report_progress", &report_progress, nb::arg("bytes"), Release());
   module.def("end_with_parent", &end_with_parent, nb::arg("parent"),
-             "Let the kernel kill this forked child when `parent` ends. Return False if it has already ended.");
+             "Make the kernel kill this forked child when `parent` ends. Return False if it has already ended.");
 }
 
 }  // namespace onecopy::bindings

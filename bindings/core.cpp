@@ -11,7 +11,7 @@ NB_MODULE(_core, module) {
     throw nanobind::import_error(
         "onecopy cannot be used in a sub-interpreter: import it in the main interpreter or in another process");
   module.doc() =
-      "The compiled module of onecopy. Use the modules of the package instead: this one may change without notice.";
+      "The compiled module of onecopy. Use the package's other modules instead: this one may change without notice.";
   // Objects that a running thread holds at the interpreter's end are not leaks: the warning about them is disabled.
   nanobind::set_leak_warnings(false);
   using namespace onecopy::bindings;

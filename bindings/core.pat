@@ -2,7 +2,7 @@
 
 (.*)\.LazyMapping$:
     class LazyMapping:
-        """A dict in the data, decoded only where it is touched."""
+        """A dict in the data. Only the parts that are accessed are decoded."""
 
         def copy(self) -> dict[Any, Any]: ...
         def keys(self) -> list[Any]: ...
@@ -15,7 +15,7 @@
 
 (.*)\.LazySequence$:
     class LazySequence:
-        """A list or a tuple in the data, decoded only where it is touched."""
+        """A list or a tuple in the data. Only the parts that are accessed are decoded."""
 
         def copy(self) -> Any: ...
         def __getitem__(self, index: Any, /) -> Any: ...

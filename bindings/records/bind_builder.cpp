@@ -182,31 +182,31 @@ void bind_record_builder(const nb::module_& module) {
            nb::sig("def append(self, row: object, registry: object) -> None"),
            "Append a row. `registry` is called with each value that is not plain, and returns (name, plain value) or "
            "None.")
-      .def(
-          "extend", &RecordBuilder::extend, nb::arg("rows"), nb::arg("registry"), nb::kw_only(),
-          nb::arg("progress") = nb::none(),
-          nb::sig("def extend(self, rows: object, registry: object, *, progress: object | None = None) -> int"),
-          "Append rows and return their number. `progress` is called after every thousand with the number of all rows.")
+      .def("extend", &RecordBuilder::extend, nb::arg("rows"), nb::arg("registry"), nb::kw_only(),
+           nb::arg("progress") = nb::none(),
+           nb::sig("def extend(self, rows: object, registry: object, *, progress: object | None = None) -> int"),
+           "Append rows and return their number. `progress` is called after every thousand rows with the total number "
+           "of rows.")
       .def("extend_json", &RecordBuilder::extend_json, nb::arg("text"), nb::kw_only(), nb::arg("path"),
            nb::arg("lines"), nb::arg("progress").none(),
            nb::sig("def extend_json(self, text: Mapping, *, path: list[str], lines: bool, "
                    "progress: object | None) -> int"),
-           "Append the rows of a JSON text. `progress` is called with rows and bytes about 20 times per second.")
+           "Append the rows in a JSON text. `progress` is called with the numbers of rows and bytes, about 20 times "
+           "per second.")
       .def("save", &RecordBuilder::save, nb::arg("path"))
       .def("save_to_memory", &RecordBuilder::save_to_memory, nb::arg("name"), nb::arg("share") = 0,
            nb::sig("def save_to_memory(self, name: str, share: int = 0) -> int | None"),
-           "Return a descriptor that the caller must close, or None if the rows take 1/`share` of the available memory "
-           "or "
-           "more.")
+           "Return a descriptor that the caller must close, or None if the rows need at least 1/`share` of the "
+           "available memory.")
       .def(
           "save_nameless",
           [](RecordBuilder& self, const std::filesystem::path& folder) {
             return self.save_nameless(folder.string(), folder);
           },
           nb::arg("folder"), nb::sig("def save_nameless(self, folder: str) -> int"),
-          "Return the descriptor of an unnamed file in a folder, which the caller must close.")
+          "Save to an unnamed file in a folder. Return its descriptor, which the caller must close.")
       .def_prop_ro("length", &RecordBuilder::length)
-      .def_prop_ro("bytes", &RecordBuilder::bytes, "The number of bytes that were moved from memory to the spool.");
+      .def_prop_ro("bytes", &RecordBuilder::bytes, "The number of bytes moved from memory to the spool file.");
 }
 
 }  // namespace onecopy::bindings

@@ -206,10 +206,9 @@ nb::list rows_of(const DictRows& dict, nb::handle keys) {
 
 void bind_dict(const nb::module_& module) {
   (void)nb::class_<LazyDict>(module, "LazyDict", nb::type_slots(lazy_slots.data()),
-                             "A dict whose values are decoded on access.");
+                             "A dict whose values are decoded when they are accessed.");
 
-  nb::class_<DictRows>(module, "DictRows", nb::type_slots(dict_slots.data()),
-                       "The pairs of a records file, accessed by key.")
+  nb::class_<DictRows>(module, "DictRows", nb::type_slots(dict_slots.data()), "The key-value pairs in a records file.")
       .def(
           "__init__",
           [](DictRows* self, const Shared<const RecordSource>& source) {
@@ -231,7 +230,8 @@ void bind_dict(const nb::module_& module) {
       .def_prop_ro("closed", [](const DictRows& self) { return self.opened.closed(); })
       .def_prop_ro(
           "lazy", [](const DictRows& self) { return LazyDict{self}; },
-          "The same dict; `lazy[key]` decodes only the accessed parts of the value, and views numbers in place.");
+          "The same dict. `lazy[key]` decodes only the parts of the value that are accessed, and returns views of "
+          "numbers.");
 }
 
 }  // namespace onecopy::bindings

@@ -200,8 +200,8 @@ nb::object lazy_value(const Pin<const RecordSource>& source, const Decoder& deco
 }
 
 void bind_lazy(const nb::module_& module) {
-  std::string dict = "A dict in the data, of which only accessed parts are decoded.";
-  std::string list = "A list or a tuple in the data, of which only accessed parts are decoded.";
+  std::string dict = "A dict in the data. Only the parts that are accessed are decoded.";
+  std::string list = "A list or a tuple in the data. Only the parts that are accessed are decoded.";
   lazy_mapping = make_type("onecopy._core.LazyMapping",
                            std::array{slot(Py_tp_dealloc, deallocate), slot<get_attribute>(Py_tp_getattro),
                                       slot<represent>(Py_tp_repr), slot<iterate>(Py_tp_iter),

@@ -1,5 +1,5 @@
 """
-The compiled module of onecopy. Use the modules of the package instead: this one may change without notice.
+The compiled module of onecopy. Use the package's other modules instead: this one may change without notice.
 """
 
 from collections.abc import Iterator, Mapping as _Mapping, Sequence
@@ -13,7 +13,7 @@ def version() -> str:
     """Return the version of the compiled module."""
 
 def crc32c(data: object) -> int:
-    """Return the CRC-32C of the bytes of a buffer."""
+    """Return the CRC-32C of a buffer's bytes."""
 
 class Permutation:
     """A pseudo-random permutation that is computed on demand."""
@@ -28,17 +28,17 @@ class Permutation:
 
 class View:
     """
-    Bytes of a mapping, for the buffer protocol. It keeps the mapping alive.
+    A range of a mapping. It supports the buffer protocol and keeps the mapping alive.
     """
 
     def __len__(self) -> int: ...
 
 class Mapping:
-    """A part or all of a file in memory."""
+    """A file, or part of a file, in memory."""
 
     def view(self, offset: int, length: int) -> memoryview:
         """
-        Return bytes of the mapping, which are read-only unless its pages are private.
+        Return a view of a range, which is read-only unless the mapping's pages are private.
         """
 
     def close(self) -> None: ...
@@ -57,17 +57,17 @@ class Mapping:
 
 def take_snapshot(fd: int, name: str, *, drop_source: bool = False, lead: int = 0) -> Mapping:
     """
-    A copy of an open file in sealed memory, behind `lead` zero bytes; moves the position of the descriptor. `drop_source`: drop the copied pages from the page cache.
+    Copy an open file into sealed memory, after `lead` zero bytes. This moves the descriptor's position. If `drop_source` is True, drop the copied pages from the page cache.
     """
 
 def copy_contents(source: int, target: int, size: int, name: str, threads: int = 0, lead: int = 0) -> None:
     """
-    Copy bytes of an open file into another, from its byte `lead`; TimeoutError if its server does not answer.
+    Copy bytes of an open file into another file, where they start at byte `lead`. Raise TimeoutError if a server does not respond.
     """
 
 def content_identity(fd: int, *, ask: bool) -> tuple[int, int, int, int, int]:
     """
-    Return (device, inode, size, times of the last write and change in ns). `ask`: request them from the server.
+    Return (device, inode, size, time of the last write, time of the last change), with times in ns. If `ask` is True, request them from the file's server.
     """
 
 def is_remote(fd: int) -> bool:
@@ -75,12 +75,12 @@ def is_remote(fd: int) -> bool:
 
 def is_stacked(fd: int) -> bool:
     """
-    Return whether the file system of an open file may store it in another file system (overlayfs).
+    Return whether an open file's file system may store it in another file system, as overlayfs does.
     """
 
 def why_not_identified(fd: int) -> str:
     """
-    Return why an open file may change without a change of its identity, or "" if every write changes it.
+    Return why an open file may change while its identity stays the same, or "" if every write changes it.
     """
 
 def guard() -> None: ...
@@ -102,11 +102,11 @@ def owned_array(
     fd: int, offset: int, shape: Sequence[int], dtype: numpy.dtype[Any], random: bool = False
 ) -> Annotated[NDArray, dict(Any, Any)]:
     """
-    Return a numpy array that owns a copy-on-write mapping of bytes of a file. The descriptor may be closed. `random`: a fault reads only one page, whatever the readahead of the device.
+    Return a NumPy array that owns a copy-on-write mapping of part of a file. You may close the descriptor afterwards. If `random` is True, a fault reads only one page, whatever the device's read-ahead.
     """
 
 class FileHandle:
-    """A descriptor that closes itself."""
+    """A file descriptor that is closed automatically."""
 
     def __init__(self, fd: int) -> None:
         """Take ownership of the descriptor."""
@@ -184,26 +184,28 @@ class Store:
 
 def open_store(folder: str | os.PathLike, *, shared: bool = False, owner: int | None = None) -> Store: ...
 def default_folder(*, memory: bool) -> tuple[str, str, str]:
-    """Return (path, why it was chosen, why the usual folder was not)."""
+    """Return (path, why it was chosen, why the usual folder was not chosen)."""
 
 def is_in_memory(folder: str | os.PathLike) -> bool: ...
 def known_user(id: int) -> int | None:
     """
-    Return the user that an id refers to, or None for the overflow id if it may stand for any user.
+    Return the user that an ID refers to, or None if it is the overflow ID and may refer to any user.
     """
 
 def owner_of(fd: int) -> int | None:
-    """Return the owner of an open file, or None if that user has no id here."""
+    """
+    Return the owner of an open file, or None if that user has no ID in this user namespace.
+    """
 
 def owner_at(path: str | os.PathLike) -> int | None:
     """
-    Return the owner of the file at a path, or None if that user has no id here.
+    Return the owner of the file at a path, or None if that user has no ID in this user namespace.
     """
 
 def report_progress(bytes: int) -> None: ...
 def end_with_parent(parent: int) -> bool:
     """
-    Let the kernel kill this forked child when `parent` ends. Return False if it has already ended.
+    Make the kernel kill this forked child when `parent` ends. Return False if it has already ended.
     """
 
 class Residency:
@@ -265,11 +267,11 @@ class PageCache:
     @property
     def recently_evicted(self) -> int:
         """
-        Bytes that were evicted so recently that reading them again indicates memory shortage.
+        Bytes that were evicted so recently that reading them again indicates a memory shortage.
         """
 
 class MappedPages:
-    """Bytes of an address range that are in the page tables of a process."""
+    """Bytes of an address range that are in a process's page tables."""
 
     def __repr__(self) -> str: ...
     def __getstate__(self) -> tuple[object, ...]: ...
@@ -301,7 +303,7 @@ class WarmReport:
     @property
     def verified(self) -> int | None:
         """
-        Bytes whose checksums were compared in the same pass and match, or None if that was not requested.
+        Bytes whose checksums were compared in the same pass and match, or None if verification was not requested.
         """
 
     @property
@@ -314,7 +316,7 @@ class WarmReport:
 
     @property
     def huge_share(self) -> float | None:
-        """Share of the mapped bytes that is in huge pages (2 MiB), from 0 to 1."""
+        """Share of the mapped bytes that are in huge pages (2 MiB), from 0 to 1."""
 
     @property
     def minor_faults(self) -> int:
@@ -330,7 +332,7 @@ class WarmReport:
 
     @property
     def gib_per_s(self) -> float:
-        """Rate of the bytes that were read, in units of 2**30 bytes per second."""
+        """Read rate in GiB (2**30 bytes) per second."""
 
     @property
     def mechanism(self) -> str:
@@ -339,7 +341,7 @@ class WarmReport:
     @property
     def huge(self) -> str | None:
         """
-        The kernel's answer to the request for 2 MiB pages: 'applied', 'refused', 'unsupported'; None: not requested.
+        The kernel's answer to the request for 2 MiB pages: 'applied', 'refused' or 'unsupported'. None if they were not requested.
         """
 
     @property
@@ -419,15 +421,17 @@ class PinReport:
         """What was locked and what limited it, as a sentence."""
 
 class Inspector:
-    """Inspects bytes while they are read into memory."""
+    """Inspects data while it is read into memory."""
 
 class WarmJob:
     """
-    A `warm` that runs in the background and shares ownership of the mapping.
+    A `warm` call that runs in the background and shares ownership of the mapping.
     """
 
     def wait_for(self, seconds: float) -> WarmReport | None:
-        """Return the report, or None after this time."""
+        """
+        Return the report, or None if the job is still running after this time.
+        """
 
     @property
     def done(self) -> bool: ...
@@ -436,14 +440,16 @@ class WarmJob:
     def progress(self) -> tuple[int, int]: ...
 
 def available_memory() -> tuple[int, str] | None:
-    """Return (bytes, what limits them)."""
+    """
+    Return (available bytes, what limits them), or None if the number is unknown.
+    """
 
 def expect_memory(size: int, operation: str, path: str | os.PathLike, instead: str) -> None:
     """Raise NotEnoughMemory if this process may not use `size` more bytes."""
 
 def held_by_group(group: str, version: int) -> int:
     """
-    Return the bytes charged to a control group that the kernel cannot drop: usage minus page cache.
+    Return how many of the bytes charged to a control group the kernel cannot drop: usage minus page cache.
     """
 
 def start_warm(
@@ -455,11 +461,13 @@ def start_warm(
     mechanism: str,
     in_order: bool,
 ) -> WarmJob:
-    """Start to read ranges of files. If ranges is None, read the whole file."""
+    """
+    Start reading ranges of files in the background. If a file's ranges are None, read all of it.
+    """
 
 def choose_mode(path: str | os.PathLike, *, whole: int = 0) -> tuple[bool, bool, str]:
     """
-    Return (copy?, in 2 MiB pages?, why). `whole`: bytes of all files that are opened together.
+    Return (whether to copy, whether to use 2 MiB pages, the reason). `whole` is the total size of all files that are opened together.
     """
 
 def total_residency(reports: Sequence[Residency]) -> Residency: ...
@@ -468,11 +476,11 @@ def total_pinned(reports: Sequence[PinReport]) -> PinReport: ...
 def residency(mapping: Mapping, ranges: Sequence[tuple[int, int]] | None) -> Residency: ...
 def cachestat(descriptor: int, range: tuple[int, int] | None) -> PageCache:
     """
-    Report the page cache of a range of an open file. None: the whole file.
+    Report how much of an open file's range, or of the whole file if it is None, is in the page cache.
     """
 
 def mapped_in(process: int, address: int, length: int) -> MappedPages:
-    """Report the page tables of an address range of a process."""
+    """Report how much of an address range is in a process's page tables."""
 
 def evict(mapping: Mapping, ranges: Sequence[tuple[int, int]] | None) -> EvictReport: ...
 def pin(mapping: Mapping, ranges: Sequence[tuple[int, int]] | None) -> PinReport: ...
@@ -483,12 +491,12 @@ PREPACKED_END: bytes = ...
 
 def parse_onnx(file: Mapping) -> dict[str, object]:
     """
-    Return the contents of an ONNX model, with tensors as (name, type, dtype name or None, shape, storage, offset, bytes, location, is an initializer of the main graph).
+    Return the contents of an ONNX model, with tensors as (name, type, dtype name or None, shape, storage, offset, bytes, location, whether it is an initializer of the main graph).
     """
 
 def onnx_skeleton(file: Mapping, location: str, least: int) -> bytes:
     """
-    Return the model with the data of its large initializers in a file of that name.
+    Return the model without the data of its large initializers, which refer to the file `location` instead.
     """
 
 class ArrayFile:
@@ -496,21 +504,23 @@ class ArrayFile:
 
     def view(self, name: str) -> tuple[memoryview, str, tuple[int, ...], tuple[int, ...]] | None:
         """
-        Return (memory, dtype name, shape, strides in elements or () for C order), or None.
+        Return (memory, dtype name, shape, strides in elements or () for C order), or None if there is no such array.
         """
 
     def names(self) -> list[str]:
-        """Return the names in the order of the header."""
+        """Return the names in header order."""
 
     def entries(self) -> list[tuple[str, str, tuple[int, ...], int, int]]:
         """
-        Return (name, dtype name, shape, offset in the file, bytes) of each array, in header order.
+        Return (name, dtype name, shape, offset in the file, bytes) for each array, in header order.
         """
 
     def entry(self, name: str) -> tuple[str, str, tuple[int, ...], int, int] | None: ...
     def metadata(self) -> dict[str, str]: ...
     def ranges_to_verify(self, ranges: Sequence[tuple[int, int]] | None) -> list[tuple[int, int]]:
-        """Return ranges widened to whole blocks. None: the whole file."""
+        """
+        Return the ranges, widened to whole blocks. If they are None, return those of the whole file.
+        """
 
     def verifier(self) -> Inspector: ...
     def close(self) -> None: ...
@@ -532,11 +542,11 @@ def open_arrays(
     accept_index: bool = False,
 ) -> tuple[ArrayFile, str, str, bool]:
     """
-    Return (file, container, kind, whether the checksum of the header is wrong). `handle`: the open file, which `path` then only names. `accept_index`: open the JSON index of a sharded model as a "shard index".
+    Return (file, container, kind, whether the header's checksum is wrong). If `handle` is an open file, `path` is only its name in messages. If `accept_index` is True, open a sharded model's JSON index as a "shard index".
     """
 
 class ArrayWriter:
-    """Writes a file of named arrays in one stream."""
+    """Writes a file of named arrays sequentially."""
 
     def write(self, buffer: object) -> None: ...
     def commit(self) -> None: ...
@@ -554,13 +564,13 @@ def make_writer(
 ) -> ArrayWriter: ...
 
 class TensorMemory:
-    """The memory of a DLPack tensor, for the buffer protocol."""
+    """The memory of a DLPack tensor. It supports the buffer protocol."""
 
 def import_dlpack(tensor: object) -> tuple[memoryview, int, int, int, list[int], list[int]]: ...
 
 class ScratchMemory:
     """
-    The memory of a scratch file in bytes. A number that the kernel does not report is None.
+    The memory use of a scratch file, in bytes. A number that the kernel does not report is None.
     """
 
     def __repr__(self) -> str: ...
@@ -589,7 +599,7 @@ class ReleaseReport:
     """
 
     def __init__(self, reason: str) -> None:
-        """Create a report about 0 bytes."""
+        """Create a report for 0 bytes."""
 
     def __repr__(self) -> str: ...
     @property
@@ -612,19 +622,21 @@ class ReleaseReport:
 
 class ScratchView:
     """
-    Bytes of a scratch file, for the buffer protocol. It keeps the file alive.
+    The bytes of a scratch file. It supports the buffer protocol and keeps the file alive.
     """
 
 class ScratchFile:
-    """Writable memory in a nameless file."""
+    """Writable memory in an unnamed file."""
 
     def view(self) -> memoryview:
-        """Return all bytes, which are writable until the file is sealed."""
+        """
+        Return a view of all bytes, which is writable until the file is sealed.
+        """
 
     def write(self, offset: int, buffer: object) -> None: ...
     def write_rows(self, buffer: object, *, offset: int, stride: int, count: int) -> None: ...
     def write_direct(self, offset: int, buffer: object) -> None:
-        """Write bytes that do not stay in memory."""
+        """Write bytes without keeping them in memory."""
 
     def release(self, ranges: Sequence[tuple[int, int]] | None) -> ReleaseReport: ...
     def prefetch(self, ranges: Sequence[tuple[int, int]] | None) -> WarmReport: ...
@@ -668,11 +680,11 @@ def create_scratch(
 ) -> ScratchFile: ...
 def scratch_head(dtype: str, shape: Sequence[int]) -> int:
     """
-    Return the number of bytes before the data that a file of one array needs.
+    Return the header size, in bytes, of a file that contains a single array.
     """
 
 class LazyMapping:
-    """A dict in the data, decoded only where it is touched."""
+    """A dict in the data. Only the parts that are accessed are decoded."""
 
     def copy(self) -> dict[Any, Any]: ...
     def keys(self) -> list[Any]: ...
@@ -684,7 +696,7 @@ class LazyMapping:
     def __eq__(self, other: object, /) -> bool: ...
 
 class LazySequence:
-    """A list or a tuple in the data, decoded only where it is touched."""
+    """A list or a tuple in the data. Only the parts that are accessed are decoded."""
 
     def copy(self) -> Any: ...
     def __getitem__(self, index: Any, /) -> Any: ...
@@ -710,13 +722,13 @@ class LazyRows:
     def __getitem__(self, index: Any, /) -> Any: ...
 
 class RowIterator:
-    """Rows, one by one."""
+    """An iterator over rows."""
 
     def __iter__(self, /) -> RowIterator: ...
     def __next__(self, /) -> Any: ...
 
 class Rows:
-    """The rows of a records file, or some of them in any order."""
+    """All rows of a records file, or some of them in any order."""
 
     @overload
     def __init__(self, rows: Rows) -> None: ...
@@ -760,16 +772,16 @@ class Rows:
     @property
     def lazy(self) -> LazyRows:
         """
-        The same rows; `lazy[i]` decodes only the accessed parts, and views numbers in place.
+        The same rows. `lazy[i]` decodes only the parts that are accessed, and returns views of numbers.
         """
 
 class LazyDict:
-    """A dict whose values are decoded on access."""
+    """A dict whose values are decoded when they are accessed."""
 
     def __getitem__(self, key: object, /) -> Any: ...
 
 class DictRows:
-    """The pairs of a records file, accessed by key."""
+    """The key-value pairs in a records file."""
 
     def __init__(self, source: RecordSource) -> None: ...
     def __len__(self) -> int: ...
@@ -786,7 +798,7 @@ class DictRows:
     @property
     def lazy(self) -> LazyDict:
         """
-        The same dict; `lazy[key]` decodes only the accessed parts of the value, and views numbers in place.
+        The same dict. `lazy[key]` decodes only the parts of the value that are accessed, and returns views of numbers.
         """
 
 def open_records(arrays: ArrayFile, resolve: object) -> RecordSource: ...
@@ -798,7 +810,7 @@ def open_rows(
     expected: tuple[int, int, int, int] | None = None,
     handle: FileHandle | None = None,
 ) -> tuple[ArrayFile, RecordSource, str]:
-    """Return the file, its rows, and their kind: dict, table or list."""
+    """Return (file, rows, their kind: dict, table or list)."""
 
 class RecordBuilder:
     """Streams rows into a records file."""
@@ -811,27 +823,27 @@ class RecordBuilder:
 
     def extend(self, rows: object, registry: object, *, progress: object | None = None) -> int:
         """
-        Append rows and return their number. `progress` is called after every thousand with the number of all rows.
+        Append rows and return their number. `progress` is called after every thousand rows with the total number of rows.
         """
 
     def extend_json(self, text: Mapping, *, path: list[str], lines: bool, progress: object | None) -> int:
         """
-        Append the rows of a JSON text. `progress` is called with rows and bytes about 20 times per second.
+        Append the rows in a JSON text. `progress` is called with the numbers of rows and bytes, about 20 times per second.
         """
 
     def save(self, path: str | os.PathLike) -> None: ...
     def save_to_memory(self, name: str, share: int = 0) -> int | None:
         """
-        Return a descriptor that the caller must close, or None if the rows take 1/`share` of the available memory or more.
+        Return a descriptor that the caller must close, or None if the rows need at least 1/`share` of the available memory.
         """
 
     def save_nameless(self, folder: str) -> int:
         """
-        Return the descriptor of an unnamed file in a folder, which the caller must close.
+        Save to an unnamed file in a folder. Return its descriptor, which the caller must close.
         """
 
     @property
     def length(self) -> int: ...
     @property
     def bytes(self) -> int:
-        """The number of bytes that were moved from memory to the spool."""
+        """The number of bytes moved from memory to the spool file."""
