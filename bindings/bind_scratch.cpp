@@ -133,7 +133,7 @@ void bind_scratch(nb::module_& module) {
   bind_scratch_reports(module);
   (void)nb::class_<ScratchView>(
       module, "ScratchView", nb::type_slots(buffer_slots<ScratchView>),
-      "The bytes of a scratch file. It supports the buffer protocol and keeps the file alive.");
+      "A view of the bytes of a scratch file. It supports the buffer protocol and keeps the file alive.");
   nb::class_<ScratchHandle>(module, "ScratchFile", "Writable memory in an unnamed file.")
       .def("view", &view, nb::sig("def view(self) -> memoryview"),
            "Return a view of all bytes, which is writable until the file is sealed.")

@@ -622,7 +622,7 @@ class ReleaseReport:
 
 class ScratchView:
     """
-    The bytes of a scratch file. It supports the buffer protocol and keeps the file alive.
+    A view of the bytes of a scratch file. It supports the buffer protocol and keeps the file alive.
     """
 
 class ScratchFile:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import cached_property, partial
 from math import prod
 from pathlib import Path
 from time import monotonic
@@ -27,7 +29,7 @@ from onecopy.store.fork import trim_heap
 from onecopy.store.store import Store, default_folder, free_on
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from onecopy.files.page_cache import WarmJob
 
@@ -356,9 +358,10 @@ def mapped_files(paths: Iterable[str]) -> tuple[Mapped, ...]:
 def anonymous_memory() -> int | None:
     """Return the resident anonymous memory of this process in bytes, or None if it is unknown."""
     try:
-        return proc.status(os.getpid()).rss_anon
+        _, resident, of_files, *_ = proc.process_text(os.getpid(), "statm").split()
     except OSError:  # no /proc
         return None
+    return (int(resident) - int(of_files)) * mmap.PAGESIZE
 
 
 Mode: TypeAlias = Literal["read", "direct", "prepacked", "auto"]
@@ -370,13 +373,12 @@ class Session(onnxruntime.InferenceSession, Closeable):  # type: ignore[misc]  #
     As with ONNX Runtime, any thread may call `run`. Call `close` only when no thread is in `run`.
     """
 
-    onecopy: Report
-    """A report on how the session was created."""
     warming: WarmJob | None = None
     """The job that reads the model file into memory; None without ``warm=True``."""
 
     def __init__(self, opening: Opening, sess_options: onnxruntime.SessionOptions | None, **given: Any) -> None:
         self._opening = opening
+        self._report: Callable[[], Report] | None = None
         options = sess_options
         if opening.mode != "read":
             options = _options.copied(sess_options, opening.entries)
@@ -386,11 +388,20 @@ class Session(onnxruntime.InferenceSession, Closeable):  # type: ignore[misc]  #
             given.setdefault("enable_fallback", 0)  # the fallback prints a message, and retries what cannot succeed
         super().__init__(opening.model, options, **given)
 
+    @cached_property
+    def onecopy(self) -> Report:
+        """A report on how the session was created. Which files are mapped is read on first access."""
+        if self._report is None:
+            raise AttributeError("the session is being created")
+        return self._report()
+
     def close(self) -> None:
         """Release the ONNX Runtime session and the mapping. Closing twice has no effect.
 
         Afterwards `run` raises ValueError. Outputs stay valid, because they do not view weights.
         """
+        if self.__dict__.get("_report"):
+            _ = self.onecopy  # reads which files are mapped
         # Descriptions of inputs and outputs would keep the engine's session and its mappings alive.
         for name in self.__dict__.keys() - {"_opening", "onecopy", "warming"}:
             del self.__dict__[name]
@@ -406,8 +417,12 @@ class Session(onnxruntime.InferenceSession, Closeable):  # type: ignore[misc]  #
             self.close()  # releases the engine's session before the mapping
 
     def __repr__(self) -> str:
-        report = self.__dict__.get("onecopy")
-        return f"<onecopy.onnxruntime.Session {report.path!r}, {report.mode}>" if report else object.__repr__(self)
+        created = self.__dict__.get("_report") or "onecopy" in self.__dict__
+        return (
+            f"<onecopy.onnxruntime.Session {self.onecopy.path!r}, {self.onecopy.mode}>"
+            if created
+            else object.__repr__(self)
+        )
 
 
 def session(
@@ -491,7 +506,9 @@ def session(
     if created._opening.mode in ("direct", "prepacked"):
         trim_heap()
     created.warming = warming
-    created.onecopy = _report(request, mode or "read", created._opening, monotonic() - start, before)
+    seconds, after = monotonic() - start, anonymous_memory()
+    grown = None if before is None or after is None else after - before
+    created._report = partial(_report_of, request, mode or "read", created._opening, seconds, grown)
     return created
 
 
@@ -529,14 +546,13 @@ def _warming(opening: Opening, max_bytes: int | str | None) -> WarmJob | None:
     return None
 
 
-def _report(request: Request, requested: Mode, opening: Opening, seconds: float, before: int | None) -> Report:
-    after, mapped = anonymous_memory(), mapped_files(opening.files)
+def _report_of(request: Request, requested: Mode, opening: Opening, seconds: float, grown: int | None) -> Report:
+    mapped = mapped_files(opening.files)
     weights = None if request.tensors is None else request.weights
     certain = sum(weight.bytes for weight in opening.copied)
     if opening.mode == "read":  # weights that are not mapped are copied
         certain = (weights or 0) - sum(file.bytes for file in mapped)
-    grown = 0 if before is None or after is None else after - before
-    private = grown if grown >= max(certain, 1) else None  # a heap with free memory grows by less than the copies
+    private = grown if grown is not None and grown >= max(certain, 1) else None  # else the heap had free memory
     return Report(
         request.path, requested, opening.mode, opening.reason, seconds, weights, private, mapped, opening.copied
     )
