@@ -59,8 +59,14 @@ void ArrayWriter::skip_fillers() {
 }
 
 void ArrayWriter::put(Bytes bytes) {
-  if (layout_.checksum()) checksum(bytes);
-  file_->write(bytes);
+  if (!layout_.checksum()) return file_->write(bytes);
+  // The CPU's cache still has a small part when it is copied to the page cache after the checksum.
+  constexpr std::size_t small = std::size_t{256} << 10U;
+  for (; !bytes.empty(); bytes = bytes.subspan(std::min(small, bytes.size()))) {
+    const auto part = bytes.first(std::min(small, bytes.size()));
+    checksum(part);
+    file_->write(part);
+  }
 }
 
 void ArrayWriter::checksum(Bytes bytes) {
