@@ -492,10 +492,17 @@ print(kept == module.weight.data_ptr(), ctypes.c_float.from_address(kept).value 
 def mappings():
     with open("/proc/self/maps") as file:
         return sum(1 for _ in file)
-torch.save({str(n): torch.full((70_000,), float(n)) for n in range(300)}, "x.pt")
-before = mappings()
-loaded = torch.load("x.pt")
-print(mappings() - before < 50, all(loaded[str(n)][5] == n for n in range(300)))
+import safetensors.numpy
+import safetensors.torch
+for size, name in ((5_000, "small"), (70_000, "x")):
+    tensors = {str(n): torch.full((size,), float(n)) for n in range(300)}
+    torch.save(tensors, f"{name}.pt")
+    safetensors.torch.save_file(tensors, f"{name}.safetensors")
+    before = mappings()
+    loaded = torch.load(f"{name}.pt")
+    print(mappings() - before < 50, all(loaded[str(n)][5] == n for n in range(300)))
+    arrays = safetensors.numpy.load_file(f"{name}.safetensors")
+    print(mappings() - before < 50, all(arrays[str(n)][size - 1] == n for n in range(300)))
 modules = torch.nn.ParameterDict({str(n): torch.nn.Parameter(torch.zeros(70_000)) for n in range(300)})
 modules.load_state_dict(loaded)
 print(mappings() - before < 100, all(modules[str(n)][7] == n for n in range(300)))
@@ -517,3 +524,8 @@ def same(torch, tmp_path_factory):
 @pytest.mark.parametrize("name", SAME)
 def test_programs_print_the_same(same, name):
     assert "x.pt" in same(name).shared
+
+
+def test_tensors_of_20_kb_are_shared(same):
+    shared = same("mappings of many weights").shared
+    assert shared["small.pt"] == shared["small.safetensors"] == 300 * 20_000

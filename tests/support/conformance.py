@@ -37,7 +37,7 @@ LOW = """
 from onecopy.base import run_constants
 run_constants.MIN_BYTES = 64
 from onecopy.run import mapped
-mapped.MIN_ARRAY = 64
+mapped.MIN_ARRAY = mapped.MIN_PART = 64
 """
 """The module `sitecustomize` of the processes with low limits: run before functions are replaced."""
 NAMES = """

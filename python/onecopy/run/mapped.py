@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 MIN_ARRAY = 256 << 10
 """Minimum size of an array in bytes. Smaller ones are read, because a mapping costs more than a copy."""
+MIN_PART = 16 << 10
+"""Minimum size of a part of a mapping (`Parts`) in bytes. Smaller ones are read."""
 _DEFAULT_MAX_MAPPINGS = 65530
 """The default value of vm.max_map_count."""
 

@@ -234,7 +234,7 @@ _HINTS = {
     ".pickle": "onecopy.share_object keeps one copy of the object per machine",
     ".npz": "`onecopy convert` converts it to a file that can be mapped",
 }
-_OTHERWISE = "read by a function that onecopy does not replace; docs/howto/run-unchanged.md lists them"
+_OTHERWISE = "read in small parts, or by a function that onecopy does not replace (docs/howto/run-unchanged.md)"
 
 
 class Sampler:

@@ -19,7 +19,7 @@ from onecopy import _core
 from onecopy.errors import FormatError
 from onecopy.run.call_log import note
 from onecopy.run.hooks import guarded, replace, replace_where_shared
-from onecopy.run.mapped import MIN_ARRAY, Source, keep, read_ahead, source_of
+from onecopy.run.mapped import MIN_PART, Parts, Source, keep, read_ahead, source_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,19 +60,20 @@ def _load_file(filename: Any, **options: Any) -> dict[str, Any] | None:
             ours = _core.open_arrays(source.path, handle=_core.FileHandle(os.dup(source.descriptor)))[0]
         except FormatError:  # safetensors reads some files that onecopy refuses
             return None
-        return {name: _array(source, ours, opened, name) for name in opened.offset_keys()}
+        parts = Parts(source)
+        return {name: _array(source, parts, ours, opened, name) for name in opened.offset_keys()}
 
 
-def _array(source: Source, ours: _core.ArrayFile, opened: Any, name: str) -> Any:
+def _array(source: Source, parts: Parts, ours: _core.ArrayFile, opened: Any, name: str) -> Any:
     """Return an array as safetensors does: a view of bytes to which there are no other references."""
     from safetensors.numpy import _TYPES  # which `safetensors.torch` does not import
 
     _, kind, shape, offset, nbytes = ours.entry(name) or ("", "", (), 0, 0)  # an array that fills a gap has no entry
     dtype = _TYPES.get(kind)
-    if dtype is None or nbytes < MIN_ARRAY:
+    if dtype is None or nbytes < MIN_PART:
         return opened.get_tensor(name)
     if offset % np.dtype(dtype).alignment:
         note(LOAD_FILE, source.path, copied=nbytes, reason="not aligned in the file")
         return opened.get_tensor(name)
-    array = source.array(offset, (nbytes,), np.dtype(np.uint8))
+    array = source.counted(parts.part(offset, nbytes))
     return np.frombuffer(memoryview(array), dtype).reshape(shape)

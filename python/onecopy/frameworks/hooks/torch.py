@@ -33,7 +33,7 @@ from onecopy.memory.proc import Pages, Regions
 from onecopy.run import load_gate
 from onecopy.run.call_log import LOAD_STATE_DICT, note, note_read
 from onecopy.run.hooks import call_before, descriptor_of, guarded, replace
-from onecopy.run.mapped import MIN_ARRAY, Parts, Source, source_of
+from onecopy.run.mapped import MIN_PART, Parts, Source, source_of
 from onecopy.store.fork import trim_heap
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class _Reader:
     def get_storage_from_record(self, name: str, numel: int, dtype: Any) -> Any:
         """Return an empty tensor whose storage contains a record's bytes, on a snapshot if possible."""
         tensor = None
-        if numel >= MIN_ARRAY and dtype is torch.UntypedStorage and not _is_observed():
+        if numel >= MIN_PART and dtype is torch.UntypedStorage and not _is_observed():
             tensor = guarded(LOAD, self._mapped, name, numel)
         return self._reader.get_storage_from_record(name, numel, dtype) if tensor is None else tensor
 
