@@ -158,7 +158,7 @@ class SnapshotServer:
     def leave(self) -> None:
         """Let other servers no longer find this one; any thread may call it."""
         if self._address is not None:
-            self._address.hide()
+            self._address.close()
 
     @property
     def kept(self) -> int:
@@ -427,8 +427,9 @@ class SnapshotServer:
         if self._address is not None and key.user == os.geteuid():
             ask = protocol.ASK_REMOTE if kept.is_remote else protocol.ASK
             end = now + protocol.most_seconds(key.contents.nbytes)
-            for _, connection in self._address.others():
+            for connection in self._address.others():
                 other = _Other(socket.socket(fileno=connection.detach()), key, now + protocol.OTHER_ANSWER_S, end)
+                other.connection.setblocking(False)
                 try:
                     protocol.send(other.connection, b"%s %d %s" % (ask, key.lead, kept.begin.encode()), file)
                     self._selector.register(other.connection, selectors.EVENT_READ, other)
@@ -498,7 +499,7 @@ class SnapshotServer:
     def _let_others_release(self) -> None:
         """Ask the other servers to close what this server made, so that a lease shows which of it is in use."""
         if self._address is not None:
-            for _, connection in self._address.others():
+            for connection in self._address.others():
                 with suppress(OSError):
                     protocol.send(connection, protocol.SHORT)
                 connection.close()

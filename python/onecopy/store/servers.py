@@ -13,7 +13,7 @@ import fcntl
 import os
 import stat
 import struct
-from contextlib import suppress
+from contextlib import closing, contextmanager, suppress
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -41,71 +41,54 @@ class Address:
     """
 
     def __init__(self, store: Path) -> None:
-        folder = store / FOLDER
-        with suppress(FileExistsError):
-            folder.mkdir(mode=0o700)
-        self._folder = _opened(os.fspath(folder))
+        self._folder = store / FOLDER
+        self._folder.mkdir(mode=0o700, exist_ok=True)
         self.name = os.urandom(8).hex()
         """Name of the socket."""
-        listening = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
-        try:
+        with (
+            _opened(os.fspath(self._folder)) as folder,
+            closing(_socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)) as listening,
+        ):
             os.fchmod(listening.fileno(), 0o600)
             hidden = f".{self.name}"
-            listening.bind(f"/proc/self/fd/{self._folder}/{hidden}")  # paths of sockets have at most 107 bytes
+            listening.bind(f"/proc/self/fd/{folder}/{hidden}")  # paths of sockets have at most 107 bytes
             listening.listen(1024)
             # Sockets with visible names are listening: if one refuses a connection, its server has ended.
-            os.rename(hidden, self.name, src_dir_fd=self._folder, dst_dir_fd=self._folder)
-        except BaseException:
-            listening.close()
-            self.close()
-            raise
-        self.listening = listening.detach()
-        """Descriptor of the listening socket. The server closes it."""
+            os.rename(hidden, self.name, src_dir_fd=folder, dst_dir_fd=folder)
+            self.listening = listening.detach()
+            """Descriptor of the listening socket. The server closes it."""
 
-    def others(self) -> Iterator[tuple[str, _socket.socket]]:
-        """Yield the other servers of this user: the name of each, and a connection that does not block."""
-        return _connections(self._folder, self.name)
-
-    def hide(self) -> None:
-        """Remove the socket from the folder. Existing connections stay open."""
-        for name in (f".{self.name}", self.name):
-            with suppress(OSError):
-                os.unlink(name, dir_fd=self._folder)
+    def others(self) -> Iterator[_socket.socket]:
+        """Yield connections to the other servers of this user."""
+        return (connection for _, connection in connections(os.fspath(self._folder), self.name))
 
     def close(self) -> None:
-        """Remove the socket. Further calls do nothing."""
-        if self._folder >= 0:
-            self.hide()
-            os.close(self._folder)
-        self._folder = -1
+        """Remove the socket. Existing connections stay open; further calls do nothing."""
+        with suppress(OSError):
+            (self._folder / self.name).unlink()
 
 
 def connected() -> tuple[str, _socket.socket] | None:
     """Return the name of a server of this user and a connection to it; None if there is no server."""
-    try:
-        folder = _opened(os.path.join(_core.default_folder(memory=False)[0], FOLDER))  # noqa: PTH118 - text
-    except OSError:
-        return None
-    try:
-        for name, connection in _connections(folder):
-            if not protocol.is_silent(name):
-                protocol.limit(connection, protocol.OTHER_ANSWER_S)
-                return name, connection
-            connection.close()
-    finally:
-        os.close(folder)
-    return None
+    return next(connections(), None)
 
 
 def sweep(store: Path) -> None:
     """Remove the sockets of servers that have ended."""
-    with suppress(OSError):
-        folder = _opened(os.fspath(store / FOLDER))
-        try:
-            for _, connection in _connections(folder):
-                connection.close()
-        finally:
-            os.close(folder)
+    for _, connection in connections(os.fspath(store / FOLDER)):
+        connection.close()
+
+
+def connections(folder: str = "", own: str = "") -> Iterator[tuple[str, _socket.socket]]:
+    """Yield the servers of this user whose sockets are in a folder, and remove the sockets of servers that have ended.
+
+    Yields the name of each server, and a connection whose calls wait for at most `protocol.OTHER_ANSWER_S`. Omits the
+    server `own`, and servers that recently did not answer. The default folder is in the default store.
+    """
+    with suppress(OSError), _opened(folder or f"{_core.default_folder(memory=False)[0]}/{FOLDER}") as opened:
+        names = sorted(name for name in os.listdir(opened) if name != own and name[0] != ".")  # noqa: PTH208
+        found = ((name, _connection(opened, name)) for name in names if not protocol.is_silent(name))
+        yield from islice(((name, connection) for name, connection in found if connection is not None), MAX_SERVERS)
 
 
 def is_same_user(connection: _socket.socket) -> bool:
@@ -117,54 +100,40 @@ def is_same_user(connection: _socket.socket) -> bool:
     if _core.known_user(user) != os.geteuid():
         return False
     try:
-        (process,) = struct.unpack("i", connection.getsockopt(_socket.SOL_SOCKET, _SO_PEERPIDFD, 4))
-        try:
-            namespace = fcntl.ioctl(process, _PIDFD_GET_USER_NAMESPACE)
-        finally:
-            os.close(process)
-        try:
-            theirs = os.fstat(namespace)
-        finally:
-            os.close(namespace)
+        (descriptor,) = struct.unpack("i", connection.getsockopt(_socket.SOL_SOCKET, _SO_PEERPIDFD, 4))
+        process = _core.FileHandle(descriptor)
+        namespace = _core.FileHandle(fcntl.ioctl(process.fileno(), _PIDFD_GET_USER_NAMESPACE))
+        path = f"/proc/self/fd/{namespace.fileno()}"
     except OSError:  # a kernel before 6.11, or a process with more rights than this one
-        if not pid:
-            return False
-        try:
-            theirs = os.stat(f"/proc/{pid}/ns/user")  # noqa: PTH116 - without pathlib
-        except OSError:
-            return False
-    return os.path.samestat(theirs, os.stat("/proc/self/ns/user"))  # noqa: PTH116 - without pathlib
+        path = f"/proc/{pid}/ns/user"  # the id is 0 if the process is not in this PID namespace
+    try:
+        return os.path.samefile(path, "/proc/self/ns/user")  # noqa: PTH121 - without pathlib
+    except OSError:
+        return False
 
 
-def _opened(folder: str) -> int:
+@contextmanager
+def _opened(folder: str) -> Iterator[int]:
     """Open the folder that contains the sockets. Raise PermissionError if other users can write to it."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    if _core.owner_of(descriptor) == os.geteuid() and not os.fstat(descriptor).st_mode & 0o022:
-        return descriptor
-    os.close(descriptor)
-    raise PermissionError(f"{folder} belongs to another user, or other users can write to it")
-
-
-def _connections(folder: int, own: str = "") -> Iterator[tuple[str, _socket.socket]]:
-    """Yield connections to the servers that have sockets in a folder, and remove the sockets of servers that ended."""
-    names = sorted(name for name in os.listdir(folder) if name != own and not name.startswith("."))
-    found = ((name, connection) for name in names if (connection := _connection(folder, name)) is not None)
-    return islice(found, MAX_SERVERS)
+    try:
+        if _core.owner_of(descriptor) != os.geteuid() or os.fstat(descriptor).st_mode & 0o022:
+            raise PermissionError(f"{folder} belongs to another user, or other users can write to it")
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _connection(folder: int, name: str) -> _socket.socket | None:
-    """Return a connection to a server of this user that does not block; None if there is no such server."""
+    """Return a connection to a server of this user; None if there is no such server, or it accepts no connections."""
     connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
     connection.setblocking(False)
     try:
-        place = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
-        try:
-            if stat.S_ISSOCK(os.fstat(place).st_mode):
-                connection.connect(f"/proc/self/fd/{place}")
-                if is_same_user(connection):
-                    return connection
-        finally:
-            os.close(place)
+        if stat.S_ISSOCK(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            connection.connect(f"/proc/self/fd/{folder}/{name}")
+            if is_same_user(connection):
+                protocol.limit(connection, protocol.OTHER_ANSWER_S)
+                return connection
     except ConnectionRefusedError:
         with suppress(OSError):
             os.unlink(name, dir_fd=folder)
