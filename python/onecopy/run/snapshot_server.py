@@ -4,10 +4,10 @@
 that want it wait. If the maker closes its connection, or makes no progress for `STALLED_S`, the process that has waited
 longest makes it. A snapshot goes only to processes of the user whose process made it.
 
-**Other servers.** A server that lacks a snapshot asks the other servers of its user (`onecopy.store.servers`) first,
-and waits while one of them makes it. If servers ask each other at the same time, the one that began first makes it. A
-server that does not answer within `protocol.OTHER_ANSWER_S` is not waited for. A snapshot that another server made is
-checked (its seals, owner and size) and passed on, so that it outlives that server.
+**Other servers.** Before a process makes a snapshot, it looks for the snapshot in the other servers of its user
+(`onecopy.store.snapshots`), and waits while a process makes it for one of them. If processes of two servers look for
+the same snapshot at the same time, the server that began first does not wait for the other. The server checks the
+snapshot (its seals, owner and size) and keeps it, so that it outlives the other server.
 
 **No process blocks another.** The server never waits for a connection: it closes one that does not read, does not
 quickly prove that it belongs to the run, or sends anything unexpected. The number of connections is limited per process
@@ -31,7 +31,7 @@ import signal
 import socket
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
 from typing import NamedTuple
 
@@ -50,9 +50,7 @@ MAX_OF_PROCESS = 64
 """Number of connections of one process."""
 _MAX_DESCRIPTORS = 1 << 14
 """Half of them are for snapshots, a quarter for connections."""
-_TICK_S, _OTHERS_TICK_S = 0.25, 0.05
-_OTHERS_SILENCE_S = 1.0
-"""Seconds without a message after which a server that makes a snapshot is not waited for."""
+_TICK_S = 0.25
 ANOTHER_RUN = "the group of another run"
 """What the report says of a snapshot that another server made."""
 _MAX_ACCEPTS = 32
@@ -65,6 +63,11 @@ class _Key(NamedTuple):
     user: int
     contents: FileIdentity
     lead: int
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the snapshot."""
+        return self.contents.nbytes + self.lead
 
 
 @dataclass(eq=False)
@@ -82,23 +85,12 @@ class _Client:
     """Whether it is known to belong to the run or to the user."""
     has_snapshot: bool = False
     """Whether it was sent the snapshot."""
-    is_server: bool = False
-    """Whether it is another server, which does not make the snapshot."""
+    only_asks: bool = False
+    """Whether it waits for a snapshot of another server, and does not make it."""
     wants: _Key | None = None
     """The snapshot that it requested."""
     may_make: bool = False
-    """Whether it was asked to make that snapshot."""
-
-
-@dataclass(eq=False)
-class _Other:
-    """A connection to another server, which is asked for a snapshot."""
-
-    connection: socket.socket
-    key: _Key
-    deadline: float
-    end: float
-    """The time until which it may ask to wait."""
+    """Whether it was asked to find or make that snapshot."""
 
 
 @dataclass
@@ -114,9 +106,7 @@ class _Kept:
     """The kernel's counters of the maker, unchanged since the time `since`."""
     since: float = 0.0
     begin: str = ""
-    """Time and name by which servers that ask each other are ordered."""
-    asked: set[_Other] = field(default_factory=set)
-    """Servers that have not answered yet."""
+    """While the maker looks for it in other servers: time and name by which servers are ordered; later empty."""
     is_borrowed: bool = False
     """Whether another server made it."""
 
@@ -143,8 +133,6 @@ class SnapshotServer:
         self._listening.setblocking(False)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._listening, selectors.EVENT_READ, self._listening)
-        self._others: dict[_Other, None] = {}
-        """Servers that are asked now."""
         self._address: servers.Address | None = None
         """The address for other servers, from the first request on; None also if there can be none."""
         self._may_join = joins
@@ -169,13 +157,10 @@ class SnapshotServer:
         """Answer processes until another thread calls `stop`."""
         try:
             while not self._stopped:
-                pause = _OTHERS_TICK_S if self._others else _TICK_S if self._clients else None
                 try:
-                    for ready, _ in self._selector.select(pause):
+                    for ready, _ in self._selector.select(_TICK_S if self._clients else None):
                         if isinstance(ready.data, _Client):
                             self._read(ready.data)
-                        elif isinstance(ready.data, _Other):
-                            self._read_other(ready.data)
                         else:
                             self._accept(ready.data)
                     self._tick()
@@ -187,8 +172,8 @@ class SnapshotServer:
                 self._address.close()
                 self._of_user.close()
             self._selector.close()
-            for connection in [*(one.connection for one in self._clients), *(one.connection for one in self._others)]:
-                connection.close()
+            for client in self._clients:
+                client.connection.close()
             for key in [key for key, kept in self._kept.items() if kept.memory >= 0]:
                 self._release(key)
 
@@ -258,15 +243,15 @@ class SnapshotServer:
             self._drop(client)
         elif client.is_known and kind in (protocol.GET, protocol.GET_REMOTE) and not client.wants:
             self._get(client, descriptor, int(message[3:]), is_remote=kind == protocol.GET_REMOTE)
-        elif client.is_known and kind in (protocol.ASK, protocol.ASK_REMOTE) and not client.wants:
+        elif client.is_known and kind == protocol.ASK and not client.wants:
             _, lead, begin = message.decode().split(" ")
             self._asked(client, descriptor, int(lead), begin)
         elif client.is_known and message == protocol.SHORT and not client.is_of_run:
             for key in [key for key, kept in self._kept.items() if kept.is_borrowed]:
                 self._release(key)
             self._drop(client)
-        elif client.may_make and message == protocol.MADE:
-            self._made(client, descriptor)
+        elif client.may_make and client.wants:
+            self._made(client, client.wants, message, descriptor)
         else:
             self._drop(client)
 
@@ -299,8 +284,6 @@ class SnapshotServer:
         self._due = now + _TICK_S
         for client in [one for one in self._clients if now > one.deadline and (one.has_snapshot or not one.wants)]:
             self._drop(client)
-        for other in [one for one in self._others if now > one.deadline]:
-            self._forget(other)
         for key, kept in list(self._kept.items()):
             if kept.memory >= 0:
                 continue
@@ -321,32 +304,37 @@ class SnapshotServer:
         kept = self._kept.pop(key, None)
         is_new = kept is None
         if kept is None:
-            kept = _Kept(os.readlink(f"/proc/self/fd/{file}"), is_remote)  # noqa: PTH115 - text
+            kept = _Kept(os.readlink(f"/proc/self/fd/{file}"), is_remote, maker=client)  # noqa: PTH115 - text
         self._kept[key] = kept  # now the most recently used
         if kept.memory >= 0:
             self._send(client, protocol.HAVE, kept.memory)
         elif not is_new:
             self._send(client, protocol.WAIT)
         else:
-            try:
-                self._ask_others(key, file)
-            except Exception:  # any: nobody must wait for a snapshot that nobody makes
-                if key in self._kept and self._kept[key].maker is None:
-                    self._refuse(key, protocol.NONE)
+            kept.begin = self._begin_search(key)
+            self._let_make(key)
 
     def _waiting(self, key: _Key) -> list[_Client]:
         """List the processes that wait for a snapshot and were not asked to make it, oldest first."""
         return [one for one in self._clients if one.wants == key and not one.may_make and not one.has_snapshot]
 
+    def _let_make(self, key: _Key) -> None:
+        """Let a process look for a snapshot in other servers, or make it if there is room for it."""
+        if self._kept[key].begin or self._make_room(key.contents.nbytes):
+            self._ask_next(key)
+        else:
+            self._refuse(key, protocol.FULL)
+
     def _ask_next(self, key: _Key) -> None:
-        """Let the process that has waited longest make a snapshot; if none waits, forget the snapshot."""
+        """Let the process that has waited longest find or make a snapshot; if none waits, forget the snapshot."""
         kept = self._kept[key]
         kept.maker = None
         for client in self._waiting(key):
-            if client.is_server:
+            if client.only_asks:
                 continue
             client.may_make = True
-            if self._send(client, protocol.MAKE):
+            ask = b"%s %d %s" % (protocol.ASK, key.lead, kept.begin.encode())
+            if self._send(client, ask if kept.begin else protocol.MAKE):
                 kept.maker, kept.progress, kept.since = client, "", time.monotonic()
                 return
         self._refuse(key, protocol.NONE)
@@ -358,25 +346,36 @@ class SnapshotServer:
             self._send(client, message)
             self._drop(client)
 
-    def _made(self, client: _Client, memory: int) -> None:
-        kept = self._kept.get(client.wants) if client.wants else None
-        if kept is None or kept.memory >= 0 or not client.wants:  # another process was faster
-            return self._drop(client)
-        if not _is_snapshot(memory, client.wants):
-            return self._drop(client)
-        self._log({"charged": charged_group(client.pid), "path": kept.path})
-        self._keep(client.wants, memory)
-        return self._drop(client)
+    def _made(self, client: _Client, key: _Key, message: bytes, memory: int) -> None:
+        """Keep what a process has found or made; if it has found nothing, let it make the snapshot."""
+        kept = self._kept.get(key)
+        if kept is None:
+            self._drop(client)
+        elif message == protocol.WAIT:  # it waits for another server
+            if kept.maker is client:
+                kept.since = time.monotonic()
+        elif message == protocol.NONE:
+            client.may_make = False
+            if kept.memory >= 0:  # another process was faster
+                self._send(client, protocol.HAVE, kept.memory)
+            elif kept.maker is client:
+                kept.begin = ""
+                self._let_make(key)
+        else:
+            is_right = message in (protocol.HAVE, protocol.MADE) and is_snapshot(memory, key.nbytes, key.user)
+            if is_right and kept.memory < 0:
+                kept.is_borrowed = message == protocol.HAVE
+                group = ANOTHER_RUN if kept.is_borrowed else charged_group(client.pid)
+                self._log({"charged": group, "path": kept.path})
+                self._keep(kept, key, memory)
+            self._drop(client)
 
-    def _keep(self, key: _Key, memory: int) -> None:
+    def _keep(self, kept: _Kept, key: _Key, memory: int) -> None:
         """Keep a snapshot, and send it to all that wait for it."""
-        kept = self._kept[key]
         # A descriptor of its own, because `_is_used` tells whether the memory is open elsewhere.
         kept.memory = os.open(f"/proc/self/fd/{memory}", os.O_RDONLY | os.O_CLOEXEC)
         fcntl.fcntl(kept.memory, fcntl.F_SETSIG, signal.SIGURG)
         kept.maker = None
-        for other in list(kept.asked):
-            self._forget(other)
         for client in self._waiting(key):
             self._send(client, protocol.HAVE, kept.memory)
 
@@ -419,78 +418,22 @@ class SnapshotServer:
         self._of_user.setblocking(False)
         self._selector.register(self._of_user, selectors.EVENT_READ, self._of_user)
 
-    def _ask_others(self, key: _Key, file: int) -> None:
-        """Ask the other servers of this user for a snapshot; without any, let a process make it."""
+    def _begin_search(self, key: _Key) -> str:
+        """Return the time and name by which searches for a snapshot are ordered; "" if there is no other server."""
         self._join()
-        kept, now = self._kept[key], time.monotonic()
-        kept.begin = f"{time.monotonic_ns():020}{os.urandom(8).hex()}"
-        if self._address is not None and key.user == os.geteuid():
-            ask = protocol.ASK_REMOTE if kept.is_remote else protocol.ASK
-            end = now + protocol.most_seconds(key.contents.nbytes)
-            for connection in self._address.others():
-                other = _Other(socket.socket(fileno=connection.detach()), key, now + protocol.OTHER_ANSWER_S, end)
-                other.connection.setblocking(False)
-                try:
-                    protocol.send(other.connection, b"%s %d %s" % (ask, key.lead, kept.begin.encode()), file)
-                    self._selector.register(other.connection, selectors.EVENT_READ, other)
-                except OSError:
-                    other.connection.close()
-                    continue
-                self._others[other] = None
-                kept.asked.add(other)
-        if not kept.asked:
-            self._let_make(key)
-
-    def _let_make(self, key: _Key) -> None:
-        """Let a process make a snapshot that no other server has, if there is room for it."""
-        if self._make_room(key.contents.nbytes):
-            self._ask_next(key)
-        else:
-            self._refuse(key, protocol.FULL)
-
-    def _read_other(self, other: _Other) -> None:
-        if other not in self._others:
-            return
-        descriptor = -1
-        try:
-            message, descriptor = protocol.receive(other.connection)
-            if message == protocol.WAIT:
-                other.deadline = min(time.monotonic() + _OTHERS_SILENCE_S, other.end)
-            elif message == protocol.HAVE and _is_snapshot(descriptor, other.key):
-                self._keep(other.key, descriptor)
-                self._kept[other.key].is_borrowed = True
-                self._log({"charged": ANOTHER_RUN, "path": self._kept[other.key].path})
-            else:
-                self._forget(other)
-        except BlockingIOError:
-            pass
-        except Exception:  # any: a message of another server must not end this one
-            self._forget(other)
-        finally:
-            _close(descriptor)
-
-    def _forget(self, other: _Other) -> None:
-        """Close the connection to another server; if it was the last to be asked, let a process make the snapshot."""
-        if other not in self._others:
-            return
-        del self._others[other]
-        self._selector.unregister(other.connection)
-        other.connection.close()
-        kept = self._kept.get(other.key)
-        if kept is not None and other in kept.asked:
-            kept.asked.remove(other)
-            if not kept.asked and kept.memory < 0:
-                self._let_make(other.key)
+        if self._address is None or key.user != os.geteuid() or not self._address.has_others():
+            return ""
+        return f"{time.monotonic_ns():020}-{self._address.name}"
 
     def _asked(self, client: _Client, file: int, lead: int, begin: str) -> None:
-        """Answer another server: send the snapshot, let it wait, or say that there is no snapshot."""
+        """Answer a process of another run: send the snapshot, let it wait, or say that there is no snapshot."""
         key = _key_of(client, file, lead)
         kept = self._kept.get(key)
         if kept is not None and kept.memory >= 0:
             client.wants = key
             self._send(client, protocol.HAVE, kept.memory)
-        elif kept is not None and (kept.maker is not None or kept.begin < begin):
-            client.wants, client.is_server = key, True
+        elif kept is not None and kept.begin < begin:
+            client.wants, client.only_asks = key, True
             self._send(client, protocol.WAIT)
         else:
             self._send(client, protocol.NONE)
@@ -512,11 +455,6 @@ def _key_of(client: _Client, file: int, lead: int) -> _Key:
         raise PermissionError
     # The process has just asked the file system: one that does not answer now must not block other processes.
     return _Key(client.user, FileIdentity(*_core.content_identity(file, ask=False)), lead)
-
-
-def _is_snapshot(memory: int, key: _Key) -> bool:
-    """Return whether a descriptor refers to sealed memory with the owner and size of a snapshot."""
-    return is_snapshot(memory, key.contents.nbytes + key.lead, key.user)
 
 
 def _close(descriptor: int) -> None:

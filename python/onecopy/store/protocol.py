@@ -7,15 +7,17 @@ a namespace shows. Other processes of the user, and other servers, connect to th
 
 * `GET` (`GET_REMOTE` for a file on a network file system) and the lead of the snapshot, with the open file as proof
   that the process may read it. The answers are `HAVE` with a snapshot; `MAKE`, a request to make the snapshot and send
-  it with `MADE`; `FULL`; and `WAIT` at intervals while another process makes it.
-* `ASK` (`ASK_REMOTE`), the lead, and the time and name by which servers are ordered, with the file: the request of
-  another server. The answers are `HAVE`, `NONE`, and `WAIT` while a process makes the snapshot.
+  it with `MADE`; `FULL`; `WAIT` at intervals while another process makes it; and `ASK`.
+* `ASK`, the lead, and the time and name by which servers are ordered. With `ASK`, a server requests that the process
+  sends the same message, with the file, to the other servers of the user, and then `HAVE` with the snapshot of one of
+  them, or `NONE`. The others answer `HAVE`, `NONE`, or `WAIT` while a process makes the snapshot; the process then
+  sends `WAIT` to the server of its run, too.
 * `SHORT`: memory is short, so the server closes the snapshots that other servers made.
 * `LOG`: the answer is `HAVE`, with the process id in the namespace of the server, and the call log.
 
 A process waits at most `ANSWER_S` seconds for the proof, then `PAUSE_S` seconds for each answer. If the server does not
 answer, the process does not contact it again for `SILENCE_S` seconds. Other servers must send their first answer within
-`OTHER_ANSWER_S` seconds, and the snapshot within `most_seconds`.
+`OTHER_ANSWER_S` seconds, each further one within `OTHER_PAUSE_S`, and the snapshot within `most_seconds`.
 
 This module runs inside user programs. It uses `_socket`, because libraries may replace `socket`.
 """
@@ -30,9 +32,9 @@ import time
 
 GET, GET_REMOTE, LOG, MADE = b"get", b"far", b"log", b"made"
 HAVE, MAKE, WAIT, FULL = b"have", b"make", b"wait", b"full"
-ASK, ASK_REMOTE, NONE, SHORT = b"ask", b"askfar", b"none", b"short"
+ASK, NONE, SHORT = b"ask", b"none", b"short"
 ANSWER_S, PAUSE_S, SILENCE_S = 1, 5, 30
-OTHER_ANSWER_S = 0.2
+OTHER_ANSWER_S, OTHER_PAUSE_S = 0.2, 1
 _MAX_MESSAGE_BYTES = 128
 _SLOWEST = 20 << 20
 """Bytes per second of the slowest copy that processes wait for in other servers."""

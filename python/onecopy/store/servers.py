@@ -58,6 +58,12 @@ class Address:
             self.listening = listening.detach()
             """Descriptor of the listening socket. The server closes it."""
 
+    def has_others(self) -> bool:
+        """Return whether there may be other servers."""
+        with suppress(OSError):
+            return len(os.listdir(self._folder)) > 1  # noqa: PTH208 - names
+        return False
+
     def others(self) -> Iterator[_socket.socket]:
         """Yield connections to the other servers of this user."""
         return (connection for _, connection in connections(os.fspath(self._folder), self.name))

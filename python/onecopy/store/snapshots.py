@@ -88,15 +88,27 @@ class Snapshot(Closeable):
 
 
 class _Source(NamedTuple):
-    """An open file from which a snapshot is taken."""
+    """An open file, and the identity of the contents of which a snapshot is taken."""
 
     descriptor: int
     path: str
     is_remote: bool
+    identity: FileIdentity
     lead: int = 0
 
-    def identity_now(self) -> FileIdentity:
-        return FileIdentity(*_core.content_identity(self.descriptor, ask=True))
+    @classmethod
+    def of(cls, descriptor: int, path: str, lead: int = 0) -> _Source:
+        return cls(descriptor, path, _core.is_remote(descriptor), _identity_of(descriptor), lead)
+
+    def snapshot(self, descriptor: int, place: str) -> Snapshot:
+        return Snapshot(descriptor, self.path, self.identity, place, self.lead)
+
+    def has_changed(self) -> bool:
+        return _identity_of(self.descriptor) != self.identity
+
+
+def _identity_of(descriptor: int) -> FileIdentity:
+    return FileIdentity(*_core.content_identity(descriptor, ask=True))
 
 
 def take(file: str | int, lead: int = 0) -> Snapshot:
@@ -115,11 +127,10 @@ def take(file: str | int, lead: int = 0) -> Snapshot:
     descriptor = _open(name)
     try:
         path = os.path.abspath(file) if isinstance(file, str) else os.readlink(name)  # noqa: PTH100, PTH115 - text
-        source = _Source(descriptor, path, _core.is_remote(descriptor), lead)
-        identity = source.identity_now()
+        source = _Source.of(descriptor, path, lead)
         if may_map_directly(descriptor):
-            return Snapshot(descriptor, path, identity, "file")
-        taken = _take_from_server(source, identity) or _take_from_store(source, identity)
+            return Snapshot(descriptor, path, source.identity, "file")
+        taken = _take_from_server(source) or _take_from_store(source)
     except BaseException:
         os.close(descriptor)
         raise
@@ -135,9 +146,8 @@ def copy(path: str, name: str) -> tuple[_core.Mapping, FileIdentity]:
     """
     descriptor = _open(path)
     try:
-        source = _Source(descriptor, path, _core.is_remote(descriptor))
-        identity = source.identity_now()
-        return _copy_to_memory(source, HELD_NAME + name, identity, drop_source=True), identity
+        source = _Source.of(descriptor, path)
+        return _copy_to_memory(source, HELD_NAME + name, drop_source=True), source.identity
     finally:
         os.close(descriptor)
 
@@ -207,86 +217,112 @@ def handle_of(path: str) -> tuple[_core.FileHandle | None, str]:
 # --- in the memory of a run -------------------------------------------------------------------------------------------
 
 
-def _take_from_server(source: _Source, identity: FileIdentity) -> Snapshot | None:
+def _take_from_server(source: _Source) -> Snapshot | None:
     """Get a snapshot from the run's server, or make it. Return None without a server, or with too little memory.
 
     Outside of a run, any server of this user that answers will do.
     """
-    if not (server := os.environ.get(KEEPER)):
-        return None if RUN in os.environ else _take_from_any_server(source, identity)
+    server = os.environ.get(KEEPER)
     try:
-        connection = protocol.connected(server)
+        found = (server, protocol.connected(server)) if server else None if RUN in os.environ else servers.connected()
     except (OSError, ValueError) as error:
         raise NoSnapshot(f"cannot connect to onecopy run: {getattr(error, 'strerror', error)}") from None
-    with closing(connection):
-        reply, snapshot = _request(connection, source, identity)
-        if snapshot >= 0:
-            return Snapshot(snapshot, source.path, identity, "memory", source.lead)
-        if reply != protocol.MAKE:
-            raise NoSnapshot("onecopy run keeps too many snapshots" if reply else "onecopy run has ended")
-        return _make_for_server(connection, source, identity) if fits_in_memory(identity.nbytes) else None
-
-
-def _take_from_any_server(source: _Source, identity: FileIdentity) -> Snapshot | None:
-    """Return the snapshot of another run of this user, or make it; None if no server answers in time."""
-    if (found := servers.connected()) is None:
+    if found is None:
         return None
     name, connection = found
+    nbytes = source.identity.nbytes
     with closing(connection):
         try:
-            reply, snapshot = _request(connection, source, identity, protocol.most_seconds(identity.nbytes))
+            memory = _request(connection, source, math.inf if server else protocol.most_seconds(nbytes))
         except NoSnapshot:
+            if server:
+                raise
             protocol.mark_silent(name)
             return None
-        if snapshot >= 0:
-            return Snapshot(snapshot, source.path, identity, "memory", source.lead)
-        may_make = reply == protocol.MAKE and fits_in_memory(identity.nbytes)
-        return _make_for_server(connection, source, identity) if may_make else None
+        if memory is not None:
+            # Open it again before the connection closes, so that the server sees the snapshot in use.
+            return source.snapshot(_open(f"/proc/self/fd/{memory.fileno()}"), "memory")
+        return _make_for_server(connection, source) if fits_in_memory(nbytes) else None
 
 
-def _request(
-    connection: _socket.socket, source: _Source, identity: FileIdentity, most_seconds: float = math.inf
-) -> tuple[bytes, int]:
-    """Return the reply of a server about a file, and the descriptor of its snapshot or -1."""
-    reply, received, end = protocol.WAIT, -1, time.monotonic() + most_seconds
+def _request(connection: _socket.socket, source: _Source, most_seconds: float) -> _core.FileHandle | None:
+    """Return the snapshot of a server, or None if this process has to make it. Raise NoSnapshot if neither."""
+    reply, memory, end = protocol.WAIT, None, time.monotonic() + most_seconds
     try:
         request = protocol.GET_REMOTE if source.is_remote else protocol.GET
         protocol.send(connection, b"%s %d" % (request, source.lead), source.descriptor)
-        while reply == protocol.WAIT and received < 0 and time.monotonic() < end:
-            reply, received = protocol.receive(connection)
+        while reply == protocol.WAIT and memory is None and time.monotonic() < end:
+            reply, memory = _received(connection, source)
             protocol.limit(connection, protocol.PAUSE_S)
-        if received < 0:
-            return reply, -1
-        is_right = reply == protocol.HAVE and is_snapshot(received, identity.nbytes + source.lead, os.geteuid())
-        if not is_right or source.identity_now() != identity:
-            raise NoSnapshot("changed while a snapshot was requested, or the server sent something else")
-        # Open it again before the connection closes, so that the server sees the snapshot in use.
-        return reply, _open(f"/proc/self/fd/{received}")
+            if reply.startswith(protocol.ASK):
+                memory = _search(connection, reply, source)
+                found = (protocol.NONE, -1) if memory is None else (protocol.HAVE, memory.fileno())
+                protocol.send(connection, *found)
+                reply = protocol.WAIT
+        if memory is not None and source.has_changed():
+            raise NoSnapshot("changed while a snapshot was requested")
     except OSError as error:
         raise NoSnapshot(f"onecopy run did not answer: {error.strerror}") from None
-    finally:
-        if received >= 0:
-            os.close(received)
+    if memory is None and reply != protocol.MAKE:
+        raise NoSnapshot("onecopy run keeps too many snapshots" if reply else "onecopy run has ended")
+    return memory
 
 
-def _make_for_server(connection: _socket.socket, source: _Source, identity: FileIdentity) -> Snapshot | None:
+def _search(server: _socket.socket, request: bytes, source: _Source) -> _core.FileHandle | None:
+    """Ask the other servers of this user for a snapshot, as `server` requested. Return None if none has it."""
+    now = time.monotonic()
+    end, memory = now + protocol.most_seconds(source.identity.nbytes), None
+    asked = list(servers.connections(own=request.rpartition(b"-")[2].decode()))
+    for _, connection in asked:
+        with suppress(OSError):
+            protocol.send(connection, request, source.descriptor)
+    for name, connection in asked:
+        reply = protocol.WAIT
+        with closing(connection), suppress(NoSnapshot, OSError):
+            # All of them have the same time to answer.
+            protocol.limit(connection, max(now + protocol.OTHER_ANSWER_S - time.monotonic(), 0.001))
+            while reply == protocol.WAIT and memory is None and time.monotonic() < end:
+                try:
+                    reply, memory = _received(connection, source)
+                except BlockingIOError:
+                    protocol.mark_silent(name)
+                    break
+                if reply == protocol.WAIT:  # a process makes it
+                    protocol.limit(connection, protocol.OTHER_PAUSE_S)
+                    protocol.send(server, protocol.WAIT)
+    return memory
+
+
+def _received(connection: _socket.socket, source: _Source) -> tuple[bytes, _core.FileHandle | None]:
+    """Return a message of a server, and the snapshot if it contains one. Raise NoSnapshot if it contains another."""
+    reply, received = protocol.receive(connection)
+    if received < 0:
+        return reply, None
+    memory = _core.FileHandle(received)
+    nbytes = source.identity.nbytes + source.lead
+    if reply != protocol.HAVE or not is_snapshot(received, nbytes, os.geteuid()):
+        raise NoSnapshot("the server sent something else than the snapshot")
+    return reply, memory
+
+
+def _make_for_server(connection: _socket.socket, source: _Source) -> Snapshot | None:
     """Make a snapshot in memory and send it to the server. Return None if there is too little memory."""
     name = MEMORY_NAME + source.path
     try:
-        memory = _copy_to_memory(source, name[-200:] if len(source.path) > 200 else name, identity)
+        memory = _copy_to_memory(source, name[-200:] if len(source.path) > 200 else name)
     except MemoryError:
         return None
     try:
         with suppress(OSError):  # the server has ended, or another process was faster: this copy is private then
             protocol.send(connection, protocol.MADE, memory.fileno())
-        return Snapshot(os.dup(memory.fileno()), source.path, identity, "memory", source.lead)
+        return source.snapshot(os.dup(memory.fileno()), "memory")
     finally:
         memory.close()
 
 
-def _copy_to_memory(source: _Source, name: str, identity: FileIdentity, *, drop_source: bool = False) -> _core.Mapping:
+def _copy_to_memory(source: _Source, name: str, *, drop_source: bool = False) -> _core.Mapping:
     """Copy a file into sealed memory once no write is in progress. Raise MemoryError if there is too little memory."""
-    _wait_until_identified(source, identity)
+    _wait_until_identified(source)
     try:
         memory = _core.take_snapshot(source.descriptor, name, drop_source=drop_source, lead=source.lead)
     except MemoryError:
@@ -295,7 +331,7 @@ def _copy_to_memory(source: _Source, name: str, identity: FileIdentity, *, drop_
         raise TimeoutError(error.errno, error.strerror, source.path) from None
     except OSError as error:
         raise NoSnapshot(f"cannot make a snapshot in memory: {error}") from None
-    if source.identity_now() != identity:
+    if source.has_changed():
         memory.close()
         raise NoSnapshot("the file changed while the snapshot was taken")
     return memory
@@ -314,9 +350,9 @@ def fits_in_memory(nbytes: int) -> bool:
     return available is None or nbytes <= available[0] // 2
 
 
-def _wait_until_identified(source: _Source, identity: FileIdentity) -> None:
+def _wait_until_identified(source: _Source) -> None:
     """Wait until every later write would change a file's identity. Raise NoSnapshot if some writes would not."""
-    _, why = identify_open(source.descriptor, expected=identity)
+    _, why = identify_open(source.descriptor, expected=source.identity)
     if why:
         raise NoSnapshot(f"{why}, so its contents cannot be identified")
 
@@ -324,28 +360,28 @@ def _wait_until_identified(source: _Source, identity: FileIdentity) -> None:
 # --- in the store -----------------------------------------------------------------------------------------------------
 
 
-def _take_from_store(source: _Source, identity: FileIdentity) -> Snapshot:
+def _take_from_store(source: _Source) -> Snapshot:
     def build(target: Path) -> None:
-        _wait_until_identified(source, identity)
-        _copy_to_file(source, target, identity.nbytes)
-        if source.identity_now() != identity:
+        _wait_until_identified(source)
+        _copy_to_file(source, target)
+        if source.has_changed():
             raise FileChanged(f"{source.path}: the file changed while the snapshot was taken")
 
     try:
-        key = (*identity, source.lead) if source.lead else identity
+        key = (*source.identity, source.lead) if source.lead else source.identity
         found = store.Store(on_wait=None).get_or_build("snapshot " + " ".join(map(str, key)), build)
         if found.handle is None:
             raise NoSnapshot("the store returned no open file")
-        return Snapshot(os.dup(found.handle.fileno()), source.path, identity, "store", source.lead)
+        return source.snapshot(os.dup(found.handle.fileno()), "store")
     except TimeoutError:
         raise
     except (OSError, ValueError) as error:
         raise NoSnapshot(f"cannot make a snapshot in the store: {error}") from None
 
 
-def _copy_to_file(source: _Source, target: Path, nbytes: int) -> None:
-    """Copy `nbytes` bytes in the kernel, which shares blocks if possible; otherwise copy them through memory."""
-    done, descriptor, lead = 0, source.descriptor, source.lead
+def _copy_to_file(source: _Source, target: Path) -> None:
+    """Copy a file in the kernel, which shares blocks if possible; otherwise copy it through memory."""
+    done, descriptor, lead, nbytes = 0, source.descriptor, source.lead, source.identity.nbytes
     with target.open("xb", buffering=0) as file:
         if not source.is_remote:
             with suppress(OSError):  # another file system, an old kernel
