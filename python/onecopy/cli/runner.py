@@ -85,7 +85,7 @@ def run(
         except OSError as error:
             return child.refused(command, error)
         processes = _Processes(descriptor, pid)
-        processes.start(listening, server, joins=not keep)
+        processes.start(listening, server)
         while not child.has_ended(pid):
             if child.wait(pid, kept=signal.SIGUSR2):
                 _print(processes.report(living=True))
@@ -109,8 +109,8 @@ class _Processes:
         self._sampler: Sampler | None = None
         self._server: SnapshotServer | None = None
 
-    def start(self, listening: int, server: str, *, joins: bool) -> None:
-        """Answer and sample the processes in threads that end with this process. For `joins`, see `SnapshotServer`."""
+    def start(self, listening: int, server: str) -> None:
+        """Answer and sample the processes in threads that end with this process."""
 
         def answer() -> None:
             select.select([listening], [], [], SAMPLING_SECONDS)
@@ -120,7 +120,7 @@ class _Processes:
 
             most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
             resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # of this process: the command has started
-            self._server = SnapshotServer(listening, server, self._run_file, joins=joins)
+            self._server = SnapshotServer(listening, server, self._run_file)
             self._server.serve()
 
         def sample() -> None:

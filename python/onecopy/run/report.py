@@ -126,7 +126,10 @@ class RunReport:
 
         `mapped` maps paths of mappings in /proc/PID/maps to files, and `charged` files to their control groups.
         """
-        places = {path: _place_of(name, path) for name, path in mapped.items()}
+        places = {
+            path: "file" if name == path else "memory" if name.startswith("/memfd:") else "store"
+            for name, path in mapped.items()
+        }
         shared = tuple(
             replace(one, place=places.get(one.path, ""), charged=charged.get(one.path, "")) for one in self.shared
         )
@@ -210,11 +213,6 @@ def _calls_of(pid: int, calls: list[Call]) -> Iterator[Call]:
     for call in calls:
         if call.pid == pid or (call.pid in ancestors and call.shared and call.path in mapped):
             yield replace(call, pid=pid)
-
-
-def _place_of(mapped: str, path: str) -> str:
-    """Return the `Group.place` for a mapping, given its path in /proc/PID/maps and the path of the file."""
-    return "file" if mapped == path else "memory" if mapped.startswith("/memfd:") else "store"
 
 
 LARGE = 16 << 20

@@ -33,9 +33,10 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from resource import RLIM_INFINITY, RLIMIT_NOFILE, getrlimit
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from onecopy import _core
+from onecopy.files.direct_mapping import is_sealed
 from onecopy.files.identity import FileIdentity, file_identity
 from onecopy.memory.cgroup import parse_membership
 from onecopy.memory.proc import process_text
@@ -51,6 +52,8 @@ MAX_OF_PROCESS = 64
 _MAX_DESCRIPTORS = 1 << 14
 """Half of them are for snapshots, a quarter for connections."""
 _TICK_S = 0.25
+_IDLE = ("stranger", "known", "has")
+"""States of processes whose connections are closed at their deadline."""
 ANOTHER_RUN = "the group of another run"
 """What the report says of a snapshot that another server made."""
 _MAX_ACCEPTS = 32
@@ -78,19 +81,14 @@ class _Client:
     pid: int
     user: int
     deadline: float
-    """Time at which it is closed unless it has requested something."""
-    is_of_run: bool = True
+    """Time at which it is closed unless it waits or makes something."""
+    is_of_run: bool
     """Whether it connected to the socket of the run, and not to that of the user."""
-    is_known: bool = False
-    """Whether it is known to belong to the run or to the user."""
-    has_snapshot: bool = False
-    """Whether it was sent the snapshot."""
-    only_asks: bool = False
-    """Whether it waits for a snapshot of another server, and does not make it."""
+    state: Literal["stranger", "known", "waits", "only asks", "makes", "has"]
+    """What it does: a stranger has not sent the key; one that makes a snapshot may look for it in other servers first;
+    one that only asks waits, but belongs to another run and does not make the snapshot; the last one was sent it."""
     wants: _Key | None = None
     """The snapshot that it requested."""
-    may_make: bool = False
-    """Whether it was asked to find or make that snapshot."""
 
 
 @dataclass
@@ -119,7 +117,7 @@ class SnapshotServer:
     """
 
     def __init__(self, listening: int, server: str, calls: int, *, joins: bool = True) -> None:
-        self._listening, self._calls = socket.socket(fileno=listening), calls
+        self._listening, self._calls = list[socket.socket](), calls
         self._key, self._proof = server.encode().split()[1:]
         self._kept: dict[_Key, _Kept] = {}
         """Least recently used first."""
@@ -130,9 +128,8 @@ class SnapshotServer:
         self._most_kept, self._most_clients = descriptors // 2, descriptors // 4
         self._stopped = False
         self._due = 0.0
-        self._listening.setblocking(False)
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._listening, selectors.EVENT_READ, self._listening)
+        self._listen(listening)
         self._address: servers.Address | None = None
         """The address for other servers, from the first request on; None also if there can be none."""
         self._may_join = joins
@@ -141,7 +138,7 @@ class SnapshotServer:
         """Let `serve` release all snapshots and return."""
         self._stopped = True
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as own:
-            own.connect(self._listening.getsockname())
+            own.connect(self._listening[0].getsockname())
 
     def leave(self) -> None:
         """Let other servers no longer find this one; any thread may call it."""
@@ -167,20 +164,22 @@ class SnapshotServer:
                 except Exception:  # any: trouble with one process must not end the run of the others
                     time.sleep(0.01)
         finally:
-            self._listening.close()
-            if self._address is not None:
-                self._address.close()
-                self._of_user.close()
+            self.leave()
             self._selector.close()
-            for client in self._clients:
-                client.connection.close()
+            for connection in (*self._listening, *(client.connection for client in self._clients)):
+                connection.close()
             for key in [key for key, kept in self._kept.items() if kept.memory >= 0]:
                 self._release(key)
 
     # --- connections ----------------------------------------------------------------------------------------------
 
+    def _listen(self, descriptor: int) -> None:
+        self._listening.append(socket.socket(fileno=descriptor))
+        self._listening[-1].setblocking(False)
+        self._selector.register(descriptor, selectors.EVENT_READ, self._listening[-1])
+
     def _accept(self, listening: socket.socket) -> None:
-        is_of_run = listening is self._listening
+        is_of_run = listening is self._listening[0]
         for _ in range(_MAX_ACCEPTS):
             try:
                 connection = listening.accept()[0]
@@ -197,7 +196,8 @@ class SnapshotServer:
     def _admit(self, connection: socket.socket, *, is_of_run: bool) -> None:
         """Accept a connection of a process that this server serves; otherwise raise PermissionError."""
         pid, user = protocol.peer(connection)
-        client = _Client(connection, pid, user, time.monotonic() + protocol.ANSWER_S, is_of_run, not is_of_run)
+        deadline = time.monotonic() + protocol.ANSWER_S
+        client = _Client(connection, pid, user, deadline, is_of_run, "stranger" if is_of_run else "known")
         is_served = 0 in (user, os.geteuid()) or user == os.geteuid() if is_of_run else servers.is_same_user(connection)
         if not is_served or not self._has_room(client):
             raise PermissionError
@@ -213,7 +213,7 @@ class SnapshotServer:
         of_process = [one for one in of_user if one.pid == new.pid]
         for found, most in (of_process, MAX_OF_PROCESS), (of_user, self._most_clients // 2):
             if len(found) >= most:
-                stranger = next((one for one in found if not one.is_known), None)
+                stranger = next((one for one in found if one.state == "stranger"), None)
                 if stranger is None:
                     return False
                 self._drop(stranger)
@@ -234,23 +234,24 @@ class SnapshotServer:
             _close(descriptor)
 
     def _answer(self, client: _Client, message: bytes, descriptor: int) -> None:
-        kind = message.partition(b" ")[0]
-        if not client.is_known and client.is_of_run and hmac.compare_digest(message, self._key):
-            client.is_known, client.deadline = True, time.monotonic() + protocol.PAUSE_S
+        kind, _, rest = message.partition(b" ")
+        is_known = client.state == "known"
+        if client.state == "stranger" and hmac.compare_digest(message, self._key):
+            client.state, client.deadline = "known", time.monotonic() + protocol.PAUSE_S
             self._send(client, self._proof)
-        elif client.is_known and message == protocol.LOG and client.is_of_run:
+        elif is_known and message == protocol.LOG and client.is_of_run:
             self._send(client, b"%s %d" % (protocol.HAVE, client.pid), self._calls)
             self._drop(client)
-        elif client.is_known and kind in (protocol.GET, protocol.GET_REMOTE) and not client.wants:
-            self._get(client, descriptor, int(message[3:]), is_remote=kind == protocol.GET_REMOTE)
-        elif client.is_known and kind == protocol.ASK and not client.wants:
-            _, lead, begin = message.decode().split(" ")
+        elif is_known and kind in (protocol.GET, protocol.GET_REMOTE):
+            self._get(client, descriptor, int(rest), is_remote=kind == protocol.GET_REMOTE)
+        elif is_known and kind == protocol.ASK:
+            lead, begin = rest.decode().split(" ")
             self._asked(client, descriptor, int(lead), begin)
-        elif client.is_known and message == protocol.SHORT and not client.is_of_run:
+        elif is_known and message == protocol.SHORT and not client.is_of_run:
             for key in [key for key, kept in self._kept.items() if kept.is_borrowed]:
                 self._release(key)
             self._drop(client)
-        elif client.may_make and client.wants:
+        elif client.state == "makes" and client.wants:
             self._made(client, client.wants, message, descriptor)
         else:
             self._drop(client)
@@ -263,7 +264,7 @@ class SnapshotServer:
             self._drop(client)
             return False
         if message == protocol.HAVE:
-            client.has_snapshot, client.deadline = True, time.monotonic() + protocol.PAUSE_S
+            client.state, client.deadline = "has", time.monotonic() + protocol.PAUSE_S
         return True
 
     def _drop(self, client: _Client) -> None:
@@ -282,7 +283,7 @@ class SnapshotServer:
         if now < self._due:
             return
         self._due = now + _TICK_S
-        for client in [one for one in self._clients if now > one.deadline and (one.has_snapshot or not one.wants)]:
+        for client in [one for one in self._clients if now > one.deadline and one.state in _IDLE]:
             self._drop(client)
         for key, kept in list(self._kept.items()):
             if kept.memory >= 0:
@@ -300,23 +301,31 @@ class SnapshotServer:
     # --- snapshots ------------------------------------------------------------------------------------------------
 
     def _get(self, client: _Client, file: int, lead: int, *, is_remote: bool) -> None:
+        """Send a snapshot, let the process wait for it, or let it make the snapshot."""
         key = client.wants = _key_of(client, file, lead)
-        kept = self._kept.pop(key, None)
-        is_new = kept is None
-        if kept is None:
-            kept = _Kept(os.readlink(f"/proc/self/fd/{file}"), is_remote, maker=client)  # noqa: PTH115 - text
-        self._kept[key] = kept  # now the most recently used
-        if kept.memory >= 0:
-            self._send(client, protocol.HAVE, kept.memory)
-        elif not is_new:
-            self._send(client, protocol.WAIT)
+        client.state = "waits"
+        if key in self._kept:
+            kept = self._kept[key] = self._kept.pop(key)  # now the most recently used
+            self._send(client, protocol.HAVE if kept.memory >= 0 else protocol.WAIT, kept.memory)
         else:
-            kept.begin = self._begin_search(key)
+            path = os.readlink(f"/proc/self/fd/{file}")  # noqa: PTH115 - text
+            self._kept[key] = _Kept(path, is_remote, maker=client, begin=self._begin_search(key))
             self._let_make(key)
 
+    def _asked(self, client: _Client, file: int, lead: int, begin: str) -> None:
+        """Answer a process of another run: send the snapshot, let it wait, or say that there is no snapshot."""
+        key = client.wants = _key_of(client, file, lead)
+        kept = self._kept.get(key)
+        if kept is not None and (kept.memory >= 0 or kept.begin < begin):
+            client.state = "only asks"
+            self._send(client, protocol.HAVE if kept.memory >= 0 else protocol.WAIT, kept.memory)
+        else:
+            self._send(client, protocol.NONE)
+            self._drop(client)
+
     def _waiting(self, key: _Key) -> list[_Client]:
-        """List the processes that wait for a snapshot and were not asked to make it, oldest first."""
-        return [one for one in self._clients if one.wants == key and not one.may_make and not one.has_snapshot]
+        """List the processes that wait for a snapshot, oldest first."""
+        return [one for one in self._clients if one.wants == key and one.state in ("waits", "only asks")]
 
     def _let_make(self, key: _Key) -> None:
         """Let a process look for a snapshot in other servers, or make it if there is room for it."""
@@ -330,9 +339,9 @@ class SnapshotServer:
         kept = self._kept[key]
         kept.maker = None
         for client in self._waiting(key):
-            if client.only_asks:
+            if client.state == "only asks":
                 continue
-            client.may_make = True
+            client.state = "makes"
             ask = b"%s %d %s" % (protocol.ASK, key.lead, kept.begin.encode())
             if self._send(client, ask if kept.begin else protocol.MAKE):
                 kept.maker, kept.progress, kept.since = client, "", time.monotonic()
@@ -355,7 +364,7 @@ class SnapshotServer:
             if kept.maker is client:
                 kept.since = time.monotonic()
         elif message == protocol.NONE:
-            client.may_make = False
+            client.state = "waits"
             if kept.memory >= 0:  # another process was faster
                 self._send(client, protocol.HAVE, kept.memory)
             elif kept.maker is client:
@@ -414,9 +423,7 @@ class SnapshotServer:
         except Exception as error:  # no store, or a file system without sockets
             self._log({"alone": str(error)})
             return
-        self._of_user = socket.socket(fileno=self._address.listening)
-        self._of_user.setblocking(False)
-        self._selector.register(self._of_user, selectors.EVENT_READ, self._of_user)
+        self._listen(self._address.listening)
 
     def _begin_search(self, key: _Key) -> str:
         """Return the time and name by which searches for a snapshot are ordered; "" if there is no other server."""
@@ -424,20 +431,6 @@ class SnapshotServer:
         if self._address is None or key.user != os.geteuid() or not self._address.has_others():
             return ""
         return f"{time.monotonic_ns():020}-{self._address.name}"
-
-    def _asked(self, client: _Client, file: int, lead: int, begin: str) -> None:
-        """Answer a process of another run: send the snapshot, let it wait, or say that there is no snapshot."""
-        key = _key_of(client, file, lead)
-        kept = self._kept.get(key)
-        if kept is not None and kept.memory >= 0:
-            client.wants = key
-            self._send(client, protocol.HAVE, kept.memory)
-        elif kept is not None and kept.begin < begin:
-            client.wants, client.only_asks = key, True
-            self._send(client, protocol.WAIT)
-        else:
-            self._send(client, protocol.NONE)
-            self._drop(client)
 
     def _let_others_release(self) -> None:
         """Ask the other servers to close what this server made, so that a lease shows which of it is in use."""
@@ -459,14 +452,10 @@ def _key_of(client: _Client, file: int, lead: int) -> _Key:
 
 def _close(descriptor: int) -> None:
     """Close a received descriptor: a file in a thread, because its file system may block the thread that closes it."""
-    if descriptor < 0:
-        return
-    try:
-        fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)
-    except OSError:
+    if descriptor >= 0 and is_sealed(descriptor):
+        os.close(descriptor)
+    elif descriptor >= 0:
         _thread.start_new_thread(os.close, (descriptor,))
-    else:
-        os.close(descriptor)  # memory
 
 
 def charged_group(pid: int) -> str:
@@ -479,11 +468,9 @@ def charged_group(pid: int) -> str:
 
 def _progress_of(pid: int) -> str:
     """Return the kernel's counters of a process, among them CPU time and page faults."""
-    try:
-        with open(f"/proc/{pid}/stat", errors="replace") as file:  # noqa: PTH123 - without pathlib
-            return file.read()
-    except OSError:
-        return ""
+    with suppress(OSError):
+        return process_text(pid, "stat")
+    return ""
 
 
 def _has_changed(kept: _Kept, identity: FileIdentity) -> bool:

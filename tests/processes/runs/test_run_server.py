@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -132,6 +133,21 @@ def test_a_process_that_waits_for_a_long_copy_keeps_its_connection(keeper, npy):
             client.deadline = 0.0  # long ago: they have asked for something
         assert [waiting.recv(16) for _ in range(3)] == [WAIT] * 3
     assert is_shared(npy)
+
+
+def test_no_request_makes_the_server_pause(keeper, npy, monkeypatch):
+    pauses = list[float]()
+    clock = SimpleNamespace(monotonic=time.monotonic, monotonic_ns=time.monotonic_ns, sleep=pauses.append)
+    monkeypatch.setattr(keeping, "time", clock)  # it sleeps after an error that it does not expect
+    assert is_shared(npy)
+    with connection() as made:
+        made.send(protocol.LOG)
+        os.close(protocol.receive(made)[1])
+    with connection() as made:
+        request(made, npy, b"nonsense")
+        assert made.recv(16) == b""
+    assert is_shared(npy)
+    assert pauses == []
 
 
 def test_no_program_that_a_process_starts_inherits_what_the_server_sends(keeper):
