@@ -356,7 +356,7 @@ class SnapshotServer:
             self._drop(client)
 
     def _made(self, client: _Client, key: _Key, message: bytes, memory: int) -> None:
-        """Keep what a process has found or made; if it has found nothing, let it make the snapshot."""
+        """Keep the snapshot that a process found or made, and send it to others. If it found none, let it make one."""
         kept = self._kept.get(key)
         if kept is None:
             self._drop(client)
@@ -376,17 +376,13 @@ class SnapshotServer:
                 kept.is_borrowed = message == protocol.HAVE
                 group = ANOTHER_RUN if kept.is_borrowed else charged_group(client.pid)
                 self._log({"charged": group, "path": kept.path})
-                self._keep(kept, key, memory)
+                # A descriptor of its own, because `_is_used` tells whether the memory is open elsewhere.
+                kept.memory = os.open(f"/proc/self/fd/{memory}", os.O_RDONLY | os.O_CLOEXEC)
+                fcntl.fcntl(kept.memory, fcntl.F_SETSIG, signal.SIGURG)
+                kept.maker = None
+                for waiting in self._waiting(key):
+                    self._send(waiting, protocol.HAVE, kept.memory)
             self._drop(client)
-
-    def _keep(self, kept: _Kept, key: _Key, memory: int) -> None:
-        """Keep a snapshot, and send it to all that wait for it."""
-        # A descriptor of its own, because `_is_used` tells whether the memory is open elsewhere.
-        kept.memory = os.open(f"/proc/self/fd/{memory}", os.O_RDONLY | os.O_CLOEXEC)
-        fcntl.fcntl(kept.memory, fcntl.F_SETSIG, signal.SIGURG)
-        kept.maker = None
-        for client in self._waiting(key):
-            self._send(client, protocol.HAVE, kept.memory)
 
     def _log(self, fields: dict[str, str]) -> None:
         """Append a line to the log of calls, for the report."""
@@ -398,8 +394,8 @@ class SnapshotServer:
         for key in [key for key, kept in self._kept.items() if kept.memory >= 0 and _has_changed(kept, key.contents)]:
             self._release(key)
         wanted, fits = {one.wants for one in self._clients}, fits_in_memory(nbytes)
-        if not fits:
-            self._let_others_release()
+        if not fits and self._address is not None:  # a lease shows what is in use only if other servers close it
+            self._address.send_to_others(protocol.SHORT)
         for key, kept in list(self._kept.items()):
             if len(self._kept) <= MAX_KEPT and fits:
                 break
@@ -413,32 +409,18 @@ class SnapshotServer:
 
     # --- other servers --------------------------------------------------------------------------------------------
 
-    def _join(self) -> None:
-        """Let other servers find this one, at the first request for a snapshot."""
-        if not self._may_join:
-            return
-        self._may_join = False
-        try:
-            self._address = servers.Address(Store(on_wait=None).folder)
-        except Exception as error:  # no store, or a file system without sockets
-            self._log({"alone": str(error)})
-            return
-        self._listen(self._address.listening)
-
     def _begin_search(self, key: _Key) -> str:
         """Return the time and name by which searches for a snapshot are ordered; "" if there is no other server."""
-        self._join()
+        if self._may_join:  # at the first request
+            self._may_join = False
+            try:
+                self._address = servers.Address(Store(on_wait=None).folder)
+                self._listen(self._address.listening)
+            except Exception as error:  # no store, or a file system without sockets
+                self._log({"alone": str(error)})
         if self._address is None or key.user != os.geteuid() or not self._address.has_others():
             return ""
         return f"{time.monotonic_ns():020}-{self._address.name}"
-
-    def _let_others_release(self) -> None:
-        """Ask the other servers to close what this server made, so that a lease shows which of it is in use."""
-        if self._address is not None:
-            for connection in self._address.others():
-                with suppress(OSError):
-                    protocol.send(connection, protocol.SHORT)
-                connection.close()
 
 
 def _key_of(client: _Client, file: int, lead: int) -> _Key:

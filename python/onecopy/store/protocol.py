@@ -101,9 +101,8 @@ def ask_again() -> None:
 def limit(connection: _socket.socket, seconds: float) -> None:
     """Let each call wait for at most this number of seconds, then raise BlockingIOError."""
     connection.setblocking(True)  # the program may have another default
-    whole = int(seconds)
+    value = struct.pack("@ll", int(seconds), int(seconds % 1 * 1_000_000))
     for option in (_socket.SO_SNDTIMEO, _socket.SO_RCVTIMEO):
-        value = struct.pack("@ll", whole, int((seconds - whole) * 1_000_000))
         connection.setsockopt(_socket.SOL_SOCKET, option, value)
 
 

@@ -64,9 +64,11 @@ class Address:
             return len(os.listdir(self._folder)) > 1  # noqa: PTH208 - names
         return False
 
-    def others(self) -> Iterator[_socket.socket]:
-        """Yield connections to the other servers of this user."""
-        return (connection for _, connection in connections(os.fspath(self._folder), self.name))
+    def send_to_others(self, message: bytes) -> None:
+        """Send a message to the other servers of this user."""
+        for _, connection in connections(os.fspath(self._folder), self.name):
+            with closing(connection), suppress(OSError):
+                protocol.send(connection, message)
 
     def close(self) -> None:
         """Remove the socket. Existing connections stay open; further calls do nothing."""
