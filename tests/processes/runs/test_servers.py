@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -376,6 +377,26 @@ def test_a_process_that_is_stopped_while_it_makes_a_copy_blocks_no_other_run(run
     finally:
         os.kill(maker, signal.SIGKILL)
         os.waitpid(maker, 0)
+
+
+@pytest.mark.slow
+def test_a_process_that_waits_for_a_copy_of_another_run_is_not_replaced(tmp_path):
+    large = tmp_path / "large.npy"  # it waits for 5 s and the time of a slow copy
+    np.save(large, np.ones(NBYTES))
+
+    def keep_waiting(connection: socket.socket, _: int) -> None:
+        for _ in range(24):
+            protocol.send(connection, protocol.WAIT)
+            time.sleep(0.3)
+
+    code = "import os, sys, numpy as np; child = os.fork(); "
+    code += "os.write(1, b'%d\\n' % np.load(sys.argv[1]).sum()); child and os.wait()"
+    command = [sys.executable, "-m", "onecopy", "run", "--", sys.executable, "-c", code, large]
+    with false_server(keep_waiting) as asked:
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(NBYTES)] * 2
+    assert [message.split()[0] for message in asked] == [protocol.ASK]
+    assert "by 2 processes: numpy.load; a snapshot in memory" in done.stderr
 
 
 @pytest.mark.slow
