@@ -259,11 +259,17 @@ def _limits(record: Record) -> Iterator[str]:
 
 
 def _findings(record: Record) -> Iterator[str]:
-    """Yield the commands and, for programs, whether their results are equal."""
+    """Yield the commands and, for programs, whether the results of all rows are equal, and which rows differ."""
     yield from (f"{row.name}: {row.detail}" for row in record.rows)
     for case in record.cases():
-        sums = {s.numbers["checksum"] for s in record.samples if s.case == case and s.state == "ok"}
-        yield f"{case[0]}: results {'equal' if len(sums) == 1 else 'DIFFER'}."
+        sums = {
+            row.name: {
+                s.numbers["checksum"] for s in record.samples if (s.case, s.row, s.state) == (case, row.name, "ok")
+            }
+            for row in record.rows
+        }
+        others = [name for name, found in sums.items() if found and found != sums[BASELINE]]
+        yield f"{case[0]}: results {'DIFFER from the baseline: ' + ', '.join(others) if others else 'equal'}."
 
 
 def _adjusted(options: Options) -> Options:
