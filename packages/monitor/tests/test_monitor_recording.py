@@ -121,7 +121,7 @@ def last(text: bytes) -> bytes:
         (0, '{"format": "onecopy memory", "version": true}', "'version' must be a whole number"),
         (0, '{"format": "onecopy memory", "version": 1, "columns": ["rss"]}', "'columns' is"),
         (1, '{"process": 0, "pid": -1, "parent": 1, "name": "x", "started": 1}', "'pid' must be a whole number"),
-        (1, '{"process": 0, "pid": 1, "parent": 1, "name": 5, "started": 1}', "'name' must be text"),
+        (1, '{"process": 0, "pid": 1, "parent": 1, "name": 5, "started": 1}', "'name' must be a string"),
         (2, '{"file": 0, "path": "x", "kind": "odd", "size": 1}', "'kind' must be 'file' or 'shmem', not 'odd'"),
         (3, '{"at": NaN}', "NaN is not a number"),
         (3, '{"at": 1e999}', "'at' must be a number of seconds, not inf"),

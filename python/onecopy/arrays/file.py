@@ -468,7 +468,7 @@ class OneFile(ArrayFile):
             self.warm(mechanism="advise")
 
     def _note_write_limit(self, nbytes: int) -> None:
-        """If only a part of a large file can be written to, add the number of bytes to `mode_reason`."""
+        """If only part of a large file can be written to, add the size of this part to `mode_reason`."""
         left = _core.available_memory() if nbytes >= _LARGE else None
         if left is not None and left[0] < nbytes:
             self.mode_reason += (

@@ -1,4 +1,4 @@
-"""`OpenMode`: how a file is opened (mapped, from a snapshot, or copied), and how "auto" chooses a mode."""
+"""`OpenMode`: the ways to open a file (mapped, from a snapshot, or copied), and the choice of a mode by "auto"."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ AS_REQUESTED = "as requested"
 
 
 class OpenMode(NamedTuple):
-    """How to open files, and the identities that the files must have after unpickling."""
+    """Options for opening files, and the identities that the files must have after unpickling."""
 
     mode: ArraysMode | Literal["auto"] = "map"
     private: bool = False
@@ -29,7 +29,7 @@ class OpenMode(NamedTuple):
     """Identities of the index or model, and of the files with arrays, in this order. If empty, any file is accepted."""
 
     def decided_for(self, path: str, others: Sequence[str] = ()) -> tuple[OpenMode, bool]:
-        """Replace "auto" with a mode for the total size of all files; also return whether to request 2 MiB pages."""
+        """Return the mode, with "auto" resolved by the total size of all files, and whether to request 2 MiB pages."""
         if self.mode in ("map", "copy", "snapshot"):
             return self, False
         if self.mode != "auto":

@@ -154,7 +154,7 @@ def check_texts(names: list[str], metadata: Mapping[str, str] | None) -> None:
     for what, found in (("a name", names), ("metadata", texts)):
         for text in found:
             if not isinstance(text, str):
-                raise TypeError(f"{what} must be text, not {text!r}")
+                raise TypeError(f"{what} must be a string, not {text!r}")
 
 
 def describe(name: str, value: Any) -> Spec:

@@ -63,7 +63,7 @@ class ScratchMemory:
     """
 
     resident: int | None
-    """Bytes of the array in the page cache, counted once for all processes."""
+    """Number of bytes of the array in the page cache, counted once for all processes."""
     dirty: int | None
     """Resident bytes that are not yet written back to disk."""
     clean: int | None
@@ -98,7 +98,7 @@ def _in_words(nbytes: int | None) -> str:
 
 
 def kind_of(shape: int | Iterable[int], dtype: DTypeLike) -> tuple[tuple[int, ...], str, int]:
-    """Return an array's shape, element type and size in bytes. Raise ValueError or TypeError if unsupported."""
+    """Return an array's shape, element type and size in bytes. Raise ValueError or TypeError if it is not supported."""
     import numpy as np
 
     extents = tuple(map(operator.index, shape)) if hasattr(shape, "__iter__") else (operator.index(shape),)

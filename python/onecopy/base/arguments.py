@@ -66,7 +66,7 @@ def thread_count(number: int | None) -> int:
 
 
 def decoder_threads() -> int:
-    """Return the default number of decoding threads: one per CPU, but at most 4, because each holds buffers."""
+    """Return the default number of decoding threads: one per CPU, but at most 4, because each thread holds buffers."""
     return min(4, cpu_count())
 
 

@@ -31,7 +31,7 @@ class LoadReport:
     path: str
     """Path of the mapped file; with ``cast="store"`` and a cast, the file in the store."""
     mapped: int
-    """Bytes that are used in place: pages of the file, with one copy per machine."""
+    """Number of bytes that are used in place: pages of the file, with one copy per machine."""
     copied: tuple[Copied, ...]
     """Data that was copied into this process's private memory."""
     tied: tuple[tuple[str, ...], ...] = ()
@@ -47,7 +47,7 @@ class LoadReport:
     warming: WarmJob | None = None
     """The job that reads the weights into memory; None without ``warm=True`` or a device."""
     sent: int = 0
-    """Bytes of weights that were copied to a device, or 0 without a device."""
+    """Size in bytes of the weights that were copied to a device, or 0 without a device."""
 
     def __str__(self) -> str:
         first = f"{size(self.sent)} sent to a device" if self.sent else f"{size(self.mapped)} mapped"

@@ -18,7 +18,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def why_not_dense(tensor: Any) -> str:
-    """Describe a tensor that is not one block of elements, and what to use instead. Return "" for other tensors."""
+    """Explain why a tensor is not a single block of elements, and what to use instead. Return "" for other tensors."""
     if tensor.is_nested:
         return "a nested tensor: use the tensors that unbind() returns"
     if tensor.layout is not sys.modules["torch"].strided:
@@ -55,7 +55,7 @@ def expect_memory(tensor: Any) -> None:
 
 
 def resolved(tensor: Any) -> Any:
-    """Return a detached tensor whose bytes are its values, copying a lazy one. See `expect_memory` for the errors."""
+    """Return a detached tensor whose bytes are its values, copying a lazy tensor. `expect_memory` raises the errors."""
     expect_memory(tensor)
     if tensor._is_zerotensor():
         return sys.modules["torch"].zeros_like(tensor)

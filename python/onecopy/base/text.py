@@ -60,7 +60,7 @@ def parse_quantity(text: str, units: Mapping[str, float], what: str) -> float:
 
 
 def escape(text: str) -> str:
-    """Escape control, invisible and undecodable characters in a text with backslashes."""
+    """Backslash-escape control, invisible and undecodable characters in a string."""
     if text.isascii() and text.isprintable():
         return text
     import unicodedata  # here, because opening a file does not need it

@@ -99,7 +99,7 @@ def _exit_status(error: BrokenPipeError | SystemExit) -> int:
 
 
 def describe(error: Exception) -> str:
-    """Return an error's message as one line, with the file of an OSError, or with the class of any other error."""
+    """Return an error's message as one line, with an OSError's file name or any other error's class name."""
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{os.fsdecode(error.filename)}: {error.strerror}"
     if isinstance(error, OSError | ValueError | RuntimeError | ModuleNotFoundError) and str(error):

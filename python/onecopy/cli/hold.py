@@ -89,7 +89,7 @@ def show(change: Change, *, as_json: bool) -> None:
 
 
 def sentence(change: Change) -> str:
-    """Return a change as one line."""
+    """Format a change as one line."""
     label = f"{change.name}={change.path}" if change.name else change.path
     if change.what == "kept":
         return escape(f"{label}: {change.reason}; generation {change.generation} stays")

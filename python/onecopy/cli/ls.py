@@ -65,7 +65,7 @@ def show(heading: str, grid: screen.Grid, summary: str) -> None:
 
 
 class Line(NamedTuple):
-    """An array. Sizes are in bytes, and `cached` is None if it is unknown."""
+    """A line of the listing, which describes an array. Sizes are in bytes; `cached` is None if it is unknown."""
 
     name: str
     dtype: str

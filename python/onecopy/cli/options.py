@@ -28,7 +28,7 @@ else:
 
 
 class Quantity(_Number):
-    """A number with a unit. Any other value raises a usage error; its message contains the allowed `values`."""
+    """A number that has a unit. Any other value raises a usage error; its message contains the allowed `values`."""
 
     def __init__(
         self,

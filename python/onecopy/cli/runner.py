@@ -1,4 +1,4 @@
-"""Run a program for `onecopy run`, and report what its processes share.
+"""Run a program for `onecopy run`, and report which files its processes share.
 
 Every program waits for these imports, so there are few. One thread answers requests from the processes; another one
 samples them, which may take long. The threads import their modules at the first request, or after `SAMPLING_SECONDS`.
@@ -37,7 +37,7 @@ _blocked_early = set[int]()
 
 
 def block_early() -> None:
-    """Block SIGUSR2 until `run` waits for it; by default it would end this process."""
+    """Block SIGUSR2 until `run` waits for it, because the signal would end this process by default."""
     _blocked_early.update({signal.SIGUSR2} - signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR2}))
 
 
@@ -110,7 +110,7 @@ class _Processes:
         self._server: SnapshotServer | None = None
 
     def start(self, listening: int, server: str) -> None:
-        """Answer and sample the processes in threads that end with this process."""
+        """Serve and sample the processes in threads that end with this process."""
 
         def answer() -> None:
             select.select([listening], [], [], SAMPLING_SECONDS)
@@ -145,7 +145,7 @@ class _Processes:
         return self._sampler is not None or os.fstat(self._run_file).st_size > 0
 
     def report(self, *, living: bool = False) -> RunReport:
-        """Sample the processes, and return a report on all of them, or only on those that are alive."""
+        """Sample the processes, and return a report on all of them, or only on the live processes."""
         is_locked = self._lock.acquire(timeout=MAX_WAIT_SECONDS)  # a process may hold up the other thread forever
         try:
             sampler = self._sampler_of_run()

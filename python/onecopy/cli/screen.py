@@ -158,7 +158,7 @@ class RateColumn(ProgressColumn):
     """A column that shows the mean rate in GiB/s."""
 
     def render(self, task: Task) -> Text:
-        """Return the cell."""
+        """Return the text of the cell."""
         return Text("" if task.speed is None else f"{significant(task.speed / 2**30)} GiB/s")
 
 
@@ -196,7 +196,10 @@ def progress_bar(console: Console, *columns: ProgressColumn) -> Progress:
 
 @contextmanager
 def progress(what: str, *columns: ProgressColumn) -> Iterator[Callable[[int, int], None]]:
-    """Show progress on stderr, by default bytes and rate. Yield a function that sets the amount done and the total."""
+    """Show progress on stderr, by default as a byte count and a rate.
+
+    Yield a function that sets the amount done and the total.
+    """
     with progress_bar(err(), *(columns or (DownloadColumn(), RateColumn()))) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)

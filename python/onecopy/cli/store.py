@@ -42,7 +42,7 @@ def selected_folders(folder: str | None, place: Place | None) -> list[Path]:
 
 
 def existing_stores(folders: Sequence[Path], *, shared: bool) -> list[Store]:
-    """Return the stores in those of the folders that exist."""
+    """Return the stores in all folders that exist."""
     trust = () if shared else None
     return [Store(folder, trust=trust) for folder in folders if folder.is_symlink() or folder.exists()]
 

@@ -12,7 +12,7 @@ from onecopy.cli import options, reports, screen
 
 
 def warm(path: str, pattern: str | None, verify: bool, settings: dict[str, Any]) -> Any:
-    """Warm a file, or those of its arrays that match a pattern, and return the report."""
+    """Warm a file, or only the arrays that match a pattern, and return the report."""
     with screen.progress("warm") as watch:
         if pattern is None and not verify:
             with reports.opened(path) as target:

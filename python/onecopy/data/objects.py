@@ -136,7 +136,7 @@ load_object.__kwdefaults__ = {**(load_object.__kwdefaults__ or {}), "trusted": F
 
 
 def _loaded(path: str, pickled: int, rows: list[Buffer], views: list[ReferenceType[Any]]) -> LoadReport:
-    """Return how many bytes are mapped: those of views that the object still uses. Its classes copied the others."""
+    """Return how many bytes are mapped in views that the object still uses. Its classes copied the others."""
     mapped, copied = 0, {PICKLE: pickled}
     for row, view in zip(rows, views, strict=True):
         if view() is not None:

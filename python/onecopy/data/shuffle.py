@@ -249,7 +249,7 @@ class Shuffle(Sequence[int]):
         if (state["n"], state["length"]) != (self._n, len(self)):
             raise ValueError(f"the state has {state['length']} of {state['n']} indices, which does not match {self!r}")
         if not 0 <= state["taken"] <= len(self):
-            raise ValueError(f"the position must be from 0 to the length of {self!r}, not {state['taken']}")
+            raise ValueError(f"the position must be between 0 and the length of {self!r}, not {state['taken']}")
         self._seed = _unsigned("seed", state["seed"])
         self._set(state["epoch"], state["taken"])
 
@@ -296,7 +296,7 @@ class _Iteration:
 
     @property
     def taken(self) -> int:
-        """Number of indices before this iteration started, plus those that it has yielded."""
+        """Number of indices yielded so far, both before and during this iteration."""
         return self._end - operator.length_hint(self._left)
 
     def chunks(self, size: int) -> Iterator[Iterator[int]]:

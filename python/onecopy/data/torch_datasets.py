@@ -58,7 +58,7 @@ LIBRARIES = {"builtins", "collections", "datasets", "numpy", "onecopy", "pandas"
 
 @dataclass(frozen=True)
 class Attribute:
-    """The result of `share_dataset` for one large attribute."""
+    """The result of `share_dataset` for a single large attribute."""
 
     name: str
     """Name of the attribute with its path from the dataset, such as "dataset.samples" or "datasets[1].labels"."""

@@ -283,7 +283,7 @@ def _make_zone(key: str) -> Any:
     """Return a zone from the system's database, or Unloaded if it is missing, because zoneinfo would import tzdata."""
     parts = pathlib.PurePosixPath(key)
     if parts.is_absolute() or ".." in parts.parts:
-        raise FormatError(f"invalid key of a ZoneInfo: {key!r}")
+        raise FormatError(f"invalid ZoneInfo key: {key!r}")
     exists = any((pathlib.Path(folder) / parts).is_file() for folder in zoneinfo.TZPATH)
     return zoneinfo.ZoneInfo(key) if exists or "tzdata" in sys.modules else Unloaded("ZoneInfo", key)
 

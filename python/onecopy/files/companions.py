@@ -66,7 +66,7 @@ def _checked(path: str, names: Iterable[str]) -> list[str]:
 
 
 def is_index(name: str) -> bool:
-    """Return whether the name of a path or URL is that of a shard index."""
+    """Return whether a path or URL ends in the file name of a shard index."""
     last = name.partition("?")[0].rpartition("/")[2]
     return last.endswith(".json") and ".index." in last
 

@@ -1,4 +1,4 @@
-"""`may_map_directly`: whether nobody can change a file, so that mapping it is as safe as copying it."""
+"""`may_map_directly`: check whether nobody can change a file, so that mapping it is as safe as copying it."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ class Contents(NamedTuple):
         return f"{found.nbytes} bytes, {times}, inode {found.inode} of {found.device}"
 
     def are_in(self, path: str | os.PathLike[str]) -> bool:
-        """Return whether the file at a path has these contents; False if it does not exist."""
+        """Return whether the file at a path exists and has these contents."""
         with suppress(FileNotFoundError):
             return contents_of(path).digest == self.digest if self.digest else file_identity(path) == self.identity
         return False

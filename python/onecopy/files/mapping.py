@@ -129,7 +129,7 @@ class OpenFile(Closeable, abc.ABC):
 
     @abc.abstractmethod
     def _mappings(self) -> Sequence[_core.Mapping]:
-        """Return the mappings of all files; the first one is that of `path`."""
+        """Return the mappings of all files, beginning with the mapping of `path`."""
 
     @property
     def path(self) -> str:

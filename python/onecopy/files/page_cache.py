@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from typing import Protocol, TypedDict, Unpack
 
     class Mapped(Protocol):
-        """An object with one mapping: `onecopy.Mapping`, or an `onecopy.ArrayFile` of one file."""
+        """An object that has a single mapping: an `onecopy.Mapping`, or an `onecopy.ArrayFile` of a single file."""
 
         @property
         def core(self) -> _core.Mapping:
             """The mapping of the compiled module."""
 
     class Several(Protocol):
-        """An object with mappings of several files, or of parts of files: any `onecopy.ArrayFile`."""
+        """An object that maps several files or parts of files, such as an `onecopy.ArrayFile`."""
 
         def portions(self) -> list[Portion]:
             """Return the portions: one or more per file."""

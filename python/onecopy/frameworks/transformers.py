@@ -132,7 +132,7 @@ def from_pretrained(
 
 
 def weight_files(place: Path, variant: str | None, stems: tuple[str, ...] = ("model.safetensors",)) -> list[Path]:
-    """Return the weight files that transformers reads, without others such as consolidated.safetensors."""
+    """Return the weight files that transformers reads, but not files such as consolidated.safetensors."""
     suffix = f".{variant}" if variant else ""
     for stem in stems:
         name, _, kind = stem.rpartition(".")

@@ -106,7 +106,7 @@ class Pressure:
 
 @dataclass(frozen=True, slots=True)
 class Container:
-    """The memory of a control group in bytes; None: unlimited or not reported. `str` returns sentences."""
+    """The memory of a control group in bytes, where None means unlimited or not reported. `str` returns sentences."""
 
     version: int
     """Version of control groups: 1 or 2."""
@@ -149,12 +149,12 @@ class Container:
 
     @property
     def unreclaimable(self) -> int:
-        """Bytes that cannot be dropped: anonymous and shared memory (without swapping), and kernel memory."""
+        """Number of bytes that cannot be dropped: anonymous and shared memory (without swapping), and kernel memory."""
         return self.anonymous + self.shmem + max((self.kernel or 0) - self.kernel_reclaimable, 0)
 
     @property
     def left(self) -> int | None:
-        """Bytes that can be allocated before the OOM killer acts: `limit` minus `held`, or None without a limit."""
+        """Number of bytes to allocate before the OOM killer acts (`limit` - `held`), or None without a limit."""
         return None if self.limit is None else max(self.limit - self.held, 0)
 
     def __str__(self) -> str:
@@ -300,7 +300,7 @@ def parse_membership(text: str) -> dict[str, str]:
     for line in filter(None, text.split("\n")):
         hierarchy, *rest = line.split(":", 2)
         if len(rest) != 2 or not hierarchy.isdecimal():
-            raise ValueError(f"cgroup: cannot read line {line!r}")
+            raise ValueError(f"cgroup: cannot parse line {line!r}")
         groups |= dict.fromkeys(rest[0].split(","), rest[1])
     return groups
 
@@ -329,7 +329,7 @@ def parse_memory_stat(text: str) -> dict[str, int]:
     for line in filter(None, text.split("\n")):
         match = _STAT_LINE.fullmatch(line)
         if match is None:
-            raise ValueError(f"memory.stat: cannot read line {line!r}")
+            raise ValueError(f"memory.stat: cannot parse line {line!r}")
         name = match[1].removeprefix("total_")  # v1 only: these lines include descendants, and come last
         numbers[_V2_NAMES.get(name, name)] = int(match[2])
     if missing := {"anon", "file"} - numbers.keys():
@@ -348,7 +348,7 @@ def parse_pressure(text: str) -> Pressure:
     for line in filter(None, text.split("\n")):
         match = _STALL_LINE.fullmatch(line)
         if match is None:
-            raise ValueError(f"pressure: cannot read line {line!r}")
+            raise ValueError(f"pressure: cannot parse line {line!r}")
         stalls[match[1]] = Stall(
             float(match[2]) / 100, float(match[3]) / 100, float(match[4]) / 100, int(match[5]) / 1e6
         )
@@ -378,7 +378,7 @@ def parse_kills(text: str) -> int | None:
         name, _, number = line.partition(" ")
         if name == "oom_kill":
             if not number.isdecimal():
-                raise ValueError(f"kills: cannot read line {line!r}")
+                raise ValueError(f"kills: cannot parse line {line!r}")
             return int(number)
     return None
 
@@ -471,7 +471,7 @@ def _mount(line: str) -> Mount:
         major, minor = (int(part) for part in device.split(":"))
         number = os.makedev(major, minor)
     except (ValueError, OverflowError):
-        raise ValueError(f"mountinfo: cannot read line {line!r}") from None
+        raise ValueError(f"mountinfo: cannot parse line {line!r}") from None
     inside, mount_point, source = (
         _OCTAL.sub(lambda match: chr(int(match[1], 8)), name) for name in (inside, mount_point, source)
     )
@@ -499,7 +499,7 @@ def _tightest(limits: list[tuple[int | None, Path]], stat: dict[str, int]) -> tu
 
 def _count(kind: str, text: str) -> int:
     if not text.strip().isdecimal():
-        raise ValueError(f"{kind}: cannot read line {text!r}")
+        raise ValueError(f"{kind}: cannot parse line {text!r}")
     return int(text)
 
 

@@ -145,22 +145,22 @@ class Explanation:
 
     @property
     def bad(self) -> tuple[Cause, ...]:
-        """The causes that are problems; empty if nothing is wrong."""
+        """The causes that are problems, or an empty sequence if nothing is wrong."""
         return tuple(one for one in self.causes if one.bad)
 
     @property
     def private(self) -> int:
-        """Total private bytes. Each additional process of this kind would need as many."""
+        """Total number of private bytes. Each additional process of this kind would need as many."""
         return sum(one.private for one in self.findings)
 
     @property
     def shared(self) -> int:
-        """Total bytes of address ranges on pages of files."""
+        """Total size in bytes of address ranges that are on pages of files."""
         return sum(one.bytes - one.private for one in self.findings if one.kind in ("shared", "written"))
 
     @property
     def saves(self) -> int:
-        """Bytes that following the advice would save in each process."""
+        """Number of bytes that each process would save by following the advice."""
         return sum(one.private for one in self.findings if one.advice)
 
     def __str__(self) -> str:

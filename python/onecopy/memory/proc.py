@@ -90,7 +90,7 @@ class Rollup:
 
     @property
     def uss(self) -> int:
-        """Bytes that only this process currently maps, both clean and dirty."""
+        """Number of bytes that only this process currently maps, both clean and dirty."""
         return self.private_clean + self.private_dirty
 
 
@@ -170,7 +170,7 @@ class Stat:
 
 @dataclass(frozen=True, slots=True)
 class Io:
-    """Bytes transferred since a process started: `rchar` and `wchar` count system calls, the others disk transfers.
+    """Bytes that a process has transferred so far: `rchar` and `wchar` count system calls, the others disk transfers.
 
     Reads through mappings are included only in `read_bytes`. `cancelled_write_bytes` were deleted before reaching the
     disk.
@@ -277,7 +277,7 @@ def regions_of(pid: int, path: str | os.PathLike[str], *, root: Path = PROC) -> 
 
 
 def of_file(regions: list[MappedRegion], file: tuple[int, int], real_path: str) -> list[MappedRegion]:
-    """Return the regions that map a file, given its device and inode, and its path in case the device differs.
+    """Return the regions that map a file, matched by inode and device, or by inode and path if the devices differ.
 
     >>> of_file([], (0, 0), "/")
     []
@@ -327,7 +327,7 @@ def parse_stat(text: str, *, ticks_per_second: int = 100) -> Stat:
         utime, stime, starttime = (tick / ticks_per_second for tick in (*ticks, start))
         return Stat(int(pid), comm, words[0], ppid, minflt, majflt, utime, stime, threads, starttime)
     except (ValueError, IndexError, OverflowError):
-        raise ValueError(f"stat: cannot read line {text!r}") from None
+        raise ValueError(f"stat: cannot parse line {text!r}") from None
 
 
 def stat(pid: int, *, root: Path = PROC) -> Stat:
@@ -422,7 +422,7 @@ def label_from(words: list[str], name: str) -> str:
 
 
 def script_of(words: list[str]) -> tuple[str, str]:
-    """Return what an interpreter runs, given the words of its command line: "-m", "-c" or "", and the value.
+    """Return the option ("-m", "-c" or "") and the value that tell an interpreter what to run, given its command line.
 
     >>> script_of(["python", "-X", "dev", "-m", "this"]), script_of(["python", "a.py", "-c"]), script_of(["python"])
     (('-m', 'this'), ('', 'a.py'), ('', ''))

@@ -43,7 +43,7 @@ def parse_region(kind: str, line: str) -> tuple[int, int, str, int, int, int, st
     """Return the fields of a line in maps, in the order of `onecopy.memory.proc.Region`."""
     match = _REGION_LINE.fullmatch(line)
     if match is None:
-        raise ValueError(f"{kind}: cannot read line {line!r}")
+        raise ValueError(f"{kind}: cannot parse line {line!r}")
     start, end, perms, offset, major, minor, inode, shown = match.groups()
     path = shown.removesuffix(" (deleted)")
     device = os.makedev(int(major, 16), int(minor, 16))
@@ -57,7 +57,7 @@ def parse_numbers(kind: str, text: str) -> dict[str, int]:
     lines = text.removesuffix("\n").split("\n") if text else []
     if len(found) != len(lines):
         line = next(line for line in lines if not _NUMBER_LINE.fullmatch(line))
-        raise ValueError(f"{kind}: cannot read line {line!r}")
+        raise ValueError(f"{kind}: cannot parse line {line!r}")
     return {_snake(name): int(number) << 10 if unit else int(number) for name, number, unit in found}
 
 

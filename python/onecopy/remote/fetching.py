@@ -274,7 +274,7 @@ class _Download:
         self.fetch_into(view, list(zip(wanted, origins, versions_of(origins), strict=True)))
 
     def fetch_into(self, view: Path, files: Sequence[tuple[str, Origin, Version]]) -> None:
-        """Fetch files, each specified by its name in a view, its origin and its version, and link to them there."""
+        """Fetch files and link to them in a view; each is given as its name in the view, its origin and its version."""
         self.total += sum(version.size for _, _, version in files)
         used: list[Artefact] = []  # in use until all are there, so that the limit of the store removes none of them
         for name, origin, version in files:

@@ -1,4 +1,4 @@
-"""Nodes that fetch a file together: each one fetches some pieces from the origin and receives the rest from the others.
+"""Nodes that fetch a file together: each node fetches some pieces from the origin and receives the others.
 
 Nodes exchange pieces through Ray's object store (`ray.py`) or torch.distributed (`torchrun.py`), which also handle
 membership, authentication and encryption. If a node fails, the others keep their pieces; `fetching` then fetches the

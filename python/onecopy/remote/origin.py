@@ -411,13 +411,13 @@ def _content_query(query: str) -> str:
 
 
 def _status(error: object) -> str:
-    """Return the HTTP status in an error, such as "404 Not Found", or "" if there is none."""
+    """Return the HTTP status in an error, such as "404 Not Found", or "" if there is no status."""
     found = re.search(r"status code: (\d{3}[^:\n]*)", str(error))
     return found[1].strip() if found else ""
 
 
 def _code(error: object) -> str:
-    """Return the code in the XML text of an answer, such as "AccessDenied", or "" if there is none."""
+    """Return the code in the XML text of an answer, such as "AccessDenied", or "" if there is no code."""
     found = re.search(r"<Code>([A-Za-z0-9.]{1,60})</Code>", str(error))
     return found[1] if found else ""
 
@@ -504,7 +504,7 @@ def _time_in(header: str | None) -> datetime | None:
 
 
 def _unsettled(tag: str | None, modified: datetime | None, asked: datetime | None) -> str | None:
-    """Return the time of an answer that came so soon after a change that another one could go unnoticed, or else None.
+    """Return the time of an answer that followed a change so closely that another change could go unnoticed, or None.
 
     Times in headers have a resolution of one second, and many servers derive tags from time and size. According to RFC
     9110 (8.8.2.2), a time identifies the content only if the answer is at least a second later. Without a strong tag, a

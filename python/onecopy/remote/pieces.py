@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _ENTRY = struct.Struct("<QQII")
 _BLOCK = 8 << 20
 _WRITTEN = 1 << 20
-"""Bytes per write. For larger writes, the kernel searches for 2 MiB pages, which doubles the time."""
+"""Number of bytes per write. For larger writes, the kernel searches for 2 MiB pages, which doubles the time."""
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 _start, _stop = operator.itemgetter(0), operator.itemgetter(1)
@@ -161,7 +161,7 @@ class PartialFile:
         return OSError(number, f"{os.strerror(number)}: {size(needed)} needed{free}; {advice}", str(self.path))
 
     def read(self, start: int, length: int) -> bytes:
-        """Return bytes from the file; at its end, they are fewer than `length`."""
+        """Return `length` bytes from the file, or fewer at its end."""
         return os.pread(self._fd, length, start)
 
     def digest(self, name: str, report: Callable[[], object]) -> bytes:

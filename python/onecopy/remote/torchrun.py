@@ -128,12 +128,12 @@ class _Job:
         return dict(zip(self.members, found, strict=True))
 
     def note_done(self) -> None:
-        """Notify the other members that this one has all pieces agreed in the last `gather`."""
+        """Notify the other members that this member has all pieces agreed in the last `gather`."""
         with _connection_errors():
             self._store.set(f"{self._name}/done {self._calls}/{self.rank}", "")
 
     def note_stopped(self) -> None:
-        """Notify the other members that this one leaves the group."""
+        """Notify the other members that this member is leaving the group."""
         with _connection_errors():
             self._store.set(f"{self._name}/stopped/{self.rank}", "")
 
@@ -333,7 +333,7 @@ class _Exchange:
 
 
 def _device(host: str) -> Any:
-    """Return the network device through which Gloo connects to a host, unless GLOO_SOCKET_IFNAME names another one."""
+    """Return the device that Gloo uses to connect to a host, or the default device if GLOO_SOCKET_IFNAME is set."""
     from torch.distributed import ProcessGroupGloo
 
     if "GLOO_SOCKET_IFNAME" in os.environ:
@@ -345,7 +345,7 @@ def _device(host: str) -> Any:
 
 
 def assigned(pieces: Sequence[Piece], have: Mapping[int, Ranges]) -> dict[Piece, int]:
-    """Return which member sends each piece: one that has it, or else one that fetches it from the origin.
+    """Return which member sends each piece: a member that has it, or else a member that fetches it from the origin.
 
     Examples
     --------

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CONNECTIONS = 16
 """Default number of concurrent requests."""
 PIECE = 8 << 20
-"""Bytes per request. Requests begin at multiples of it."""
+"""Number of bytes per request. Requests begin at multiples of this number."""
 _TRIES = 6
 """Number of consecutive requests without progress after which a transfer fails."""
 _MIN_PROGRESS = 16 << 10

@@ -33,16 +33,16 @@ _MAX_LINE = 16 << 10
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call of a framework, or several equal calls of a process."""
+    """A call to a framework, or several equal calls from a process."""
 
     function: str
     """The documented name of the function, such as "torch.load"."""
     path: str
     """Path of the file, or "" if it is unknown."""
     shared: int
-    """Bytes that are pages of the file, which all processes share."""
+    """Number of bytes on pages of the file, which all processes share."""
     copied: int
-    """Bytes that are private to the process, as without `onecopy.auto`."""
+    """Number of bytes that are private to the process, as without `onecopy.auto`."""
     reason: str
     """Why bytes were copied or are not shared, or "" if everything is shared."""
     pid: int = field(default_factory=os.getpid)

@@ -327,18 +327,18 @@ class Holder(Closeable):
 
     @property
     def wanted(self) -> int:
-        """Planned bytes at the last refresh."""
+        """Number of planned bytes at the last refresh."""
         return sum(file.wanted for file in self._files)
 
     @property
     def resident(self) -> int | None:
-        """Planned bytes in memory at the last refresh, or None if the kernel does not report it."""
+        """Number of planned bytes in memory at the last refresh, or None if the kernel does not report it."""
         known = [file.resident for file in self._files if file.resident is not None]
         return sum(known) if len(known) == len(self._files) else None
 
     @property
     def locked(self) -> int:
-        """Locked bytes."""
+        """Number of locked bytes."""
         return sum(file.locked for file in self._files)
 
     def refresh(self) -> list[Change]:

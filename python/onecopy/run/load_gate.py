@@ -31,7 +31,7 @@ MAX_SECONDS = 300.0
 IDLE_SECONDS = 5.0
 """Seconds without progress after which other processes stop waiting for a process."""
 _STEP = 32 << 20
-"""Bytes of parameters between two checks of the available memory."""
+"""Number of parameter bytes between two checks of the available memory."""
 _PAUSE = 0.05
 
 
@@ -41,7 +41,7 @@ class _Builder:
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.nbytes = 0
-        """Bytes of parameters since the last check of the memory."""
+        """Number of parameter bytes since the last check of the memory."""
         self.private_pages = 0
         """Private pages of this process after construction, or 0 if it does not construct a module."""
         self.waited = 0.0
@@ -49,9 +49,9 @@ class _Builder:
         self.read = 0
         """Number of bytes of the call log that have been read."""
         self.available_at_first = 0
-        """Bytes of memory that were available when the first process began."""
+        """Number of bytes that were available when the first process began."""
         self.model_bytes = 0
-        """Bytes of the largest model that a process has loaded, or 0 if unknown."""
+        """Size in bytes of the largest model that a process has loaded, or 0 if it is unknown."""
         self.builders: dict[int, int] = {}
         """`private_pages` of the processes that construct modules, in the order in which they began."""
         self.copying: set[int] = set()
@@ -125,7 +125,7 @@ def registered(nbytes: int) -> None:
 
 @contextmanager
 def copying() -> Iterator[None]:
-    """Announce to other processes that this one copies a snapshot."""
+    """Announce to other processes that this process copies a snapshot."""
     is_building = bool(_of_process().private_pages)
     if is_building:
         call_log.append({"copying": True})

@@ -23,7 +23,7 @@ _KEY = "_onecopy_view"
 
 
 class View:
-    """The native part of one object of a library: a view of a snapshot, or an object that was read from it."""
+    """The native part of a library's object: a view of a snapshot, or an object that was read from the snapshot."""
 
     def __init__(self, native: Any, read: Callable[[], Any], source: Source | None = None) -> None:
         self.native = native
@@ -53,7 +53,7 @@ class View:
         return self.native
 
     def keep(self) -> None:
-        """Keep the current native object, and read nothing from now on."""
+        """Keep the current native object, and do not read from the snapshot any more."""
         self.read = None
 
     def __reduce__(self) -> Any:
@@ -66,7 +66,7 @@ _OURS = {_HERE, os.path.join(os.path.dirname(_HERE), "frameworks", "hooks")}  # 
 
 
 def view_of(owner: Any) -> View | None:
-    """Return the view of a Python object, if it has one."""
+    """Return a Python object's view, or None if it has no view."""
     return getattr(owner, "__dict__", {}).get(_KEY)
 
 

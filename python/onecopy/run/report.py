@@ -38,15 +38,15 @@ class Group:
     path: str
     """Path of the file, or "" if it is unknown."""
     reason: str
-    """Why the bytes are not shared, or advice; "" if they are shared."""
+    """Why the bytes are not shared, or advice, or "" if they are shared."""
     bytes: int
     """Maximum number of bytes that any process shares or has copied, or the size of the file."""
     pids: tuple[int, ...]
     """The processes, in ascending order."""
     private: int | None = None
-    """Bytes of shared mappings that became private because sampled processes wrote to them; None without samples."""
+    """Number of shared bytes that became private because processes wrote to them, or None without samples."""
     saved: int = 0
-    """Additional bytes that a copy in each sampled process would take; negative if sharing takes more."""
+    """Number of additional bytes for a copy in each sampled process. It is negative if sharing takes more."""
     place: str = ""
     """Where the shared bytes are: "file" (the file itself), "memory" or "store" (a snapshot); empty if unknown."""
     charged: str = ""
@@ -137,7 +137,7 @@ class RunReport:
 
     @property
     def saved(self) -> int:
-        """Additional bytes that a copy in each process would have taken, according to the last sample."""
+        """Number of additional bytes that a copy in each process would have used, according to the last sample."""
         return sum(one.saved for one in self.shared)
 
     def json(self) -> str:
@@ -175,7 +175,7 @@ _MAX_DEPTH = 64
 
 
 def causes_of_run(pid: int) -> list[Cause]:
-    """Describe which files a process under `onecopy run` shares and which it does not; [] for other processes."""
+    """Describe which files a process under `onecopy run` shares and which it does not. Other processes get []."""
     try:
         environment = proc.process_text(pid, "environ").split("\0")
         run = next((one.removeprefix(f"{RUN}=") for one in environment if one.startswith(f"{RUN}=")), None)
@@ -267,7 +267,7 @@ class Sampler:
                 self._open_files(pid)
 
     def report(self, *, living: bool) -> RunReport:
-        """Return the report on all processes, or only on those that are alive."""
+        """Return the report on all processes, or only on the live processes."""
         calls = [call for call in self.calls if not living or os.path.exists(f"/proc/{call.pid}")]  # noqa: PTH110 - text
         loaded = {call.path for call in self.calls}
         read = [

@@ -1,4 +1,4 @@
-"""The server of one `onecopy run`: it owns snapshots, which processes of the run fill once and map.
+"""The server of one `onecopy run`, which owns the snapshots that the processes of the run fill once and map.
 
 `onecopy.store.protocol` describes the messages. One process at a time makes the snapshot of some contents, while others
 that want it wait. If the maker closes its connection, or makes no progress for `STALLED_S`, the process that has waited
@@ -61,7 +61,7 @@ _MAX_ACCEPTS = 32
 
 
 class _Key(NamedTuple):
-    """What identifies a snapshot."""
+    """The values that identify a snapshot."""
 
     user: int
     contents: FileIdentity
@@ -110,7 +110,7 @@ class _Kept:
 
 
 class SnapshotServer:
-    """Answers the processes of one run, in one thread.
+    """Serves requests from the processes of one run, in a single thread.
 
     `listening` and `server` are those of `protocol.listen`, `calls` is the descriptor of the log of calls. With
     `joins`, it shares snapshots with the other servers of this user.
@@ -141,7 +141,7 @@ class SnapshotServer:
             own.connect(self._listening[0].getsockname())
 
     def leave(self) -> None:
-        """Let other servers no longer find this one; any thread may call it."""
+        """Hide this server from other servers. Any thread may call this method."""
         if self._address is not None:
             self._address.close()
 
@@ -194,7 +194,7 @@ class SnapshotServer:
                 connection.close()
 
     def _admit(self, connection: socket.socket, *, is_of_run: bool) -> None:
-        """Accept a connection of a process that this server serves; otherwise raise PermissionError."""
+        """Accept a connection from a process that this server serves, or raise PermissionError."""
         pid, user = protocol.peer(connection)
         deadline = time.monotonic() + protocol.ANSWER_S
         client = _Client(connection, pid, user, deadline, is_of_run, "stranger" if is_of_run else "known")
@@ -206,7 +206,7 @@ class SnapshotServer:
         self._clients[client] = None
 
     def _has_room(self, new: _Client) -> bool:
-        """Return whether a process may have another connection, after closing one that has not sent the key."""
+        """Return whether a process may connect again, after closing a connection that has not sent the key."""
         if not new.is_of_run:  # the processes of the run have connections of their own
             return sum(not one.is_of_run for one in self._clients) < self._most_clients // 4
         of_user = [one for one in self._clients if one.user == new.user and one.is_of_run]
@@ -257,7 +257,7 @@ class SnapshotServer:
             self._drop(client)
 
     def _send(self, client: _Client, message: bytes, descriptor: int = -1) -> bool:
-        """Send a message; drop a process that does not read or has ended."""
+        """Send a message, or close the connection of a process that does not read or has ended."""
         try:
             protocol.send(client.connection, message, descriptor)
         except OSError:
@@ -268,7 +268,7 @@ class SnapshotServer:
         return True
 
     def _drop(self, client: _Client) -> None:
-        """Close a connection; if its process was making a snapshot, ask the next one that waits."""
+        """Close a connection. If its process was making a snapshot, ask the next waiting process to make it."""
         if client not in self._clients:
             return
         del self._clients[client]
@@ -335,7 +335,7 @@ class SnapshotServer:
             self._refuse(key, protocol.FULL)
 
     def _ask_next(self, key: _Key) -> None:
-        """Let the process that has waited longest find or make a snapshot; if none waits, forget the snapshot."""
+        """Let the process that has waited longest find or make a snapshot. If no process waits, forget the snapshot."""
         kept = self._kept[key]
         kept.maker = None
         for client in self._waiting(key):
@@ -390,7 +390,7 @@ class SnapshotServer:
             os.write(self._calls, json.dumps(fields).encode() + b"\n")
 
     def _make_room(self, nbytes: int) -> bool:
-        """Release changed snapshots, and unused ones until a new one fits; return False if there are too many."""
+        """Release changed snapshots, then unused snapshots until a new one fits. Return False if too many are left."""
         for key in [key for key, kept in self._kept.items() if kept.memory >= 0 and _has_changed(kept, key.contents)]:
             self._release(key)
         wanted, fits = {one.wants for one in self._clients}, fits_in_memory(nbytes)
@@ -410,7 +410,7 @@ class SnapshotServer:
     # --- other servers --------------------------------------------------------------------------------------------
 
     def _begin_search(self, key: _Key) -> str:
-        """Return the time and name by which searches for a snapshot are ordered; "" if there is no other server."""
+        """Return the time and name that order searches for a snapshot, or "" if there is no other server."""
         if self._may_join:  # at the first request
             self._may_join = False
             try:
@@ -424,7 +424,7 @@ class SnapshotServer:
 
 
 def _key_of(client: _Client, file: int, lead: int) -> _Key:
-    """Return the key of a file that a process has sent; PermissionError if the descriptor does not permit reading."""
+    """Return the key of a file that a process sent. Raise PermissionError if its descriptor does not permit reading."""
     flags = fcntl.fcntl(file, fcntl.F_GETFL)
     if flags & os.O_PATH or flags & os.O_ACCMODE == os.O_WRONLY:
         raise PermissionError
@@ -441,7 +441,7 @@ def _close(descriptor: int) -> None:
 
 
 def charged_group(pid: int) -> str:
-    """Return the memory control group of a process, which pays for what it copies; "" if it is unknown."""
+    """Return the memory control group that is charged for a process's copies, or "" if it is unknown."""
     with suppress(OSError, ValueError):
         groups = parse_membership(process_text(pid, "cgroup"))
         return groups.get("memory", groups.get("", ""))

@@ -93,7 +93,7 @@ class safe_open(Closeable):  # noqa: N801 - the name of the class in safetensors
         return sorted(self._file)
 
     def offset_keys(self) -> list[str]:
-        """Return the names of the arrays in the order of their bytes in the file."""
+        """Return the names of the arrays in the order in which they are stored."""
         return [entry.name for entry in sorted(self._file.entries, key=lambda one: (one.offset, one.nbytes))]
 
     def metadata(self) -> dict[str, str] | None:
@@ -105,7 +105,7 @@ class safe_open(Closeable):  # noqa: N801 - the name of the class in safetensors
         return self._get([name])[name]
 
     def get_tensors(self) -> dict[str, Any]:
-        """Return all arrays or tensors by name without reading them, in the order of their bytes in the file."""
+        """Return all arrays or tensors by name, in the order in which they are stored, without reading their data."""
         return self._get(self.offset_keys())
 
     def get_slice(self, name: str) -> Slice:

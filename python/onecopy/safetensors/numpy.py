@@ -18,7 +18,7 @@ __all__ = ["load", "load_file", "save", "save_file"]
 
 
 def load_file(filename: str | os.PathLike[str], *, backend: str = "mmap") -> dict[str, NDArray[Any]]:
-    """Return all arrays in a file by name, without reading them, in the order of their bytes in the file.
+    """Return all arrays in a file by name, in the order in which they are stored, without reading their data.
 
     They are writable: a written page becomes private to the process, and the file never changes. An array that is not
     aligned in the file is copied.

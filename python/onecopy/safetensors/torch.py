@@ -18,7 +18,7 @@ __all__ = ["load", "load_file", "load_model", "save", "save_file", "save_model"]
 
 
 def load_file(filename: str | os.PathLike[str], device: Any = "cpu", *, backend: str = "mmap") -> dict[str, Any]:
-    """Return all tensors in a file by name, in the order of their bytes in the file. CPU tensors are not read.
+    """Return all tensors in a file by name, in the order in which they are stored. The data of CPU tensors is not read.
 
     CPU tensors are writable: a written page becomes private to the process, and the file never changes.
 

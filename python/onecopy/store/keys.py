@@ -117,5 +117,5 @@ def _form_of(value: Any, where: str) -> Form:
 def text_of(key: str) -> str:
     """Return the key that a caller passed. Raise TypeError if it is not text."""
     if not isinstance(key, str):
-        raise TypeError(f"key must be text, not {key!r}: pass key={str(key)!r}")
+        raise TypeError(f"key must be a string, not {key!r}: pass key={str(key)!r}")
     return key

@@ -31,7 +31,7 @@ class NoIdentity(Error):
 
 @functools.lru_cache(maxsize=4096)
 def package_of(module: str, file: str | None) -> str | None:
-    """Return the identity of a module's installed package, or None for one of the program's own modules.
+    """Return the identity of a module's installed package, or None if the module belongs to the program.
 
     Editable installations count as part of the program, because edits do not change their version.
     """
@@ -52,7 +52,7 @@ def compiled_code_of(file: str | None) -> str | None:
 
 
 def is_compiled(file: str | None) -> bool:
-    """Return whether a module's file name is that of a compiled module."""
+    """Return whether a file name belongs to a compiled module."""
     return isinstance(file, str) and file.endswith(tuple(EXTENSION_SUFFIXES))
 
 

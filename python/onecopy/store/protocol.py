@@ -54,7 +54,7 @@ def listen() -> tuple[int, str]:
 def connected(server: str) -> _socket.socket:
     """Connect to the server that `listen` described. Raise OSError if it does not answer, or is a different server."""
     address, key, proof = server.split(" ")
-    silent = TimeoutError(errno.ETIMEDOUT, f"it did not answer within {ANSWER_S} s")
+    silent = TimeoutError(errno.ETIMEDOUT, f"the server did not answer within {ANSWER_S} s")
     if is_silent(server):
         raise silent
     connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
@@ -67,7 +67,7 @@ def connected(server: str) -> _socket.socket:
         limit(connection, PAUSE_S)
     except (BrokenPipeError, ConnectionResetError):
         connection.close()
-        raise ConnectionResetError(errno.ECONNRESET, "it closed the connection") from None
+        raise ConnectionResetError(errno.ECONNRESET, "the server closed the connection") from None
     except BlockingIOError:
         connection.close()
         mark_silent(server)
@@ -113,7 +113,7 @@ def send(connection: _socket.socket, message: bytes, descriptor: int = -1) -> No
 
 
 def receive(connection: _socket.socket) -> tuple[bytes, int]:
-    """Return a message, and the descriptor sent with it or -1. The message is empty after the last one."""
+    """Return a message (empty after the last one), and the descriptor sent with it, or -1 without a descriptor."""
     size = _socket.CMSG_LEN(4)  # one descriptor; the kernel closes others
     message, ancillary, _, _ = connection.recvmsg(_MAX_MESSAGE_BYTES, size, _socket.MSG_CMSG_CLOEXEC)
     for level, kind, data in ancillary:

@@ -77,7 +77,7 @@ class Address:
 
 
 def connected() -> tuple[str, _socket.socket] | None:
-    """Return the name of a server of this user and a connection to it; None if there is no server."""
+    """Return the name of one of this user's servers and a connection to it, or None if there is no server."""
     return next(connections(), None)
 
 
@@ -133,7 +133,7 @@ def _opened(folder: str) -> Iterator[int]:
 
 
 def _connection(folder: int, name: str) -> _socket.socket | None:
-    """Return a connection to a server of this user; None if there is no such server, or it accepts no connections."""
+    """Return a connection to one of this user's servers, or None if it does not exist or accepts no connections."""
     connection = _socket.socket(_socket.AF_UNIX, _socket.SOCK_SEQPACKET)
     connection.setblocking(False)
     try:

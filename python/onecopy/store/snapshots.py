@@ -206,7 +206,7 @@ _PLACES = {
 
 
 def handle_of(path: str) -> tuple[_core.FileHandle | None, str]:
-    """Return an open snapshot of a file and a description of its place, or None and the reason why there is none."""
+    """Return an open snapshot of a file and a description of its place, or None and the reason for its absence."""
     try:
         taken = take(path)
     except NoSnapshot as error:
@@ -294,7 +294,7 @@ def _search(server: _socket.socket, request: bytes, source: _Source) -> _core.Fi
 
 
 def _received(connection: _socket.socket, source: _Source) -> tuple[bytes, _core.FileHandle | None]:
-    """Return a message of a server, and the snapshot if it contains one. Raise NoSnapshot if it contains another."""
+    """Return a server's message, and the snapshot that it contains, if any. Raise NoSnapshot if it contains another."""
     reply, received = protocol.receive(connection)
     if received < 0:
         return reply, None

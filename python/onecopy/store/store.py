@@ -102,7 +102,7 @@ class Artefact:
         return str(self.path)
 
     def read_bytes(self) -> bytes_type:
-        """Return the contents of the file that was found or built, as a copy."""
+        """Return a copy of the contents of the file that was found or built."""
         if self.handle is None:
             return self.path.read_bytes()
         pieces: list[bytes_type] = []
@@ -129,7 +129,7 @@ class Waiting:
     since: float
     """Time at which the build began, in seconds since 1970."""
     bytes: int
-    """Bytes built so far, as reported by `report_progress`, or 0 if nothing was reported."""
+    """Number of bytes built so far, as reported by `report_progress`, or 0 if nothing was reported."""
     seconds: float
     """Seconds waited so far."""
 
@@ -387,7 +387,7 @@ class Store:
 
     @property
     def max_bytes(self) -> int | None:
-        """Size in bytes above which a build removes artefacts that are not in use; None: unlimited."""
+        """Size in bytes above which a build removes unused artefacts, or None for no limit."""
         if self._max_bytes is not None:
             share, limit = parse_limit("max_bytes", self._max_bytes)
         else:
@@ -615,7 +615,7 @@ def _check_place(place: str) -> None:
 
 
 def parse_limit(name: str, given: int | str) -> tuple[float | None, int | None]:
-    """Return a limit as a share of the file system or in bytes; both are None for "unlimited".
+    """Return a limit as a share of the file system or in bytes. Both values are None for "unlimited".
 
     >>> parse_limit("max_bytes", "10%"), parse_limit("max_bytes", "1 KiB"), parse_limit("max_bytes", "unlimited")
     ((0.1, None), (None, 1024), (None, None))

@@ -68,7 +68,7 @@ def sweep(store: Path) -> None:
 
 
 def sweep_holds(store: Path) -> None:
-    """Remove the files and links of killed holders, that is, those whose lock no process holds."""
+    """Remove the files and links of killed holders, which are the holders whose lock no process holds."""
     for lock in (store / HOLDS).glob(".[!-]*"):
         with contextlib.suppress(OSError):
             descriptor = os.open(lock, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -292,7 +292,7 @@ def test_any_text_is_read_or_refused(kind, text):
     ],
 )
 def test_a_line_that_cannot_be_read_is_named(kind, text):
-    with pytest.raises(ValueError, match=f"{kind}: (cannot read line|the line for)"):
+    with pytest.raises(ValueError, match=f"{kind}: (cannot parse line|the line for)"):
         PARSERS[kind](text)
 
 

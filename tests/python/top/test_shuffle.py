@@ -276,7 +276,7 @@ def test_a_state_that_does_not_fit_is_refused():
         Shuffle(100).shard(0, 2).load_state_dict(state)
     with pytest.raises(ValueError, match="has 25 of 100"):
         Shuffle(101).load_state_dict(state)
-    with pytest.raises(ValueError, match=r"the position must be from 0 .* not 26$"):
+    with pytest.raises(ValueError, match=r"the position must be between 0 .* not 26$"):
         Shuffle(100).shard(0, 4).load_state_dict({**state, "taken": 26})
     with pytest.raises(ValueError, match=r"taken.* must .* not 101$"):
         Shuffle(100).state_dict(taken=101)

@@ -460,7 +460,7 @@ class _Reader:
     def _text(self, line: dict[str, Any], name: str) -> str:
         value = line.get(name)
         if not isinstance(value, str):
-            self._refuse(f"{name!r} must be text, not {_short(value)}")
+            self._refuse(f"{name!r} must be a string, not {_short(value)}")
         return value
 
     def _list(self, line: dict[str, Any], name: str) -> list[Any]:

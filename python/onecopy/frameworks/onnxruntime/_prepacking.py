@@ -171,7 +171,10 @@ class Recipe:
 
 
 def prepack(recipe: Recipe) -> Prepacked:
-    """Return the prepacked weights, after prepacking in a child or waiting for a process. Raise OSError on failure."""
+    """Return the prepacked weights; prepack them in a child process, or wait for another process that is doing so.
+
+    Raise OSError on failure.
+    """
     return Prepacked.read(recipe.built(recipe.store, _in_child).path)
 
 

@@ -155,7 +155,7 @@ class Request:
 
 @dataclass
 class Opening:
-    """How to create a session in a mode."""
+    """The steps that create a session in a mode."""
 
     mode: str
     reason: str
@@ -302,7 +302,7 @@ class Mapped:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """How a session was created. `str` returns a few lines of text."""
+    """A description of how a session was created. `str` returns a few lines of text."""
 
     path: str
     requested: str
@@ -314,7 +314,7 @@ class Report:
     seconds: float
     """Time to create the session, in seconds."""
     weights: int | None
-    """Bytes of all initializers, or None if the file was not parsed."""
+    """Size in bytes of all initializers, or None if the file was not parsed."""
     private: int | None
     """Growth of the process's anonymous memory, in bytes. None if the kernel does not report
     it, or if the heap had free memory, so that the growth is less than the copied bytes."""

@@ -263,7 +263,7 @@ def load_into(
 
 
 def is_cpu(device: Any) -> bool:
-    """Return whether a device is the CPU, whose tensors can be on a mapping; None means the CPU."""
+    """Return whether a device is the CPU, whose tensors can be on a mapping. None means the CPU."""
     return device is None or str(device).partition(":")[0] == "cpu"
 
 
