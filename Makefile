@@ -101,7 +101,7 @@ field: .venv/core.stamp doctest ## tests where users run: an image, volumes, con
 	$(BIN)/python -m tests.fallbacks.matrix field
 
 .PHONY: check
-check: .venv/core.stamp ## format, lint, types, layers, stubs, workflows: fast, before every commit
+check: .venv/core.stamp ## format, lint, types, layers, stubs, pages, workflows: fast, before every commit
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	find $(CPP) -name '*.[ch]pp' -o -name '*.h' | xargs $(BIN)/clang-format --dry-run --Werror
@@ -113,6 +113,7 @@ check: .venv/core.stamp ## format, lint, types, layers, stubs, workflows: fast, 
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -o cache_dir=build/tests/cache-typing tests/typing
 	$(BIN)/python tools/check_stubs.py
+	$(BIN)/python tools/write_pages.py --check
 	$(BIN)/check-jsonschema --quiet --builtin-schema vendor.github-workflows .github/workflows/*.yml
 	$(BIN)/zizmor --offline --no-progress --quiet .github/workflows
 
