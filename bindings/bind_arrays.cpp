@@ -217,7 +217,7 @@ void bind_arrays(nb::module_& module) {
              return std::map<std::string, std::string>(metadata.begin(), metadata.end());
            })
       .def("ranges_to_verify", &ranges_to_verify, nb::arg("ranges").none(),
-           "Return the ranges, widened to whole blocks. If they are None, return those of the whole file.")
+           "Return the given ranges, widened to whole blocks, or the blocks of the whole file for None.")
       .def("verifier",
            [](const ArrayFileHandle& self) {
              const auto file = self.pin();

@@ -126,7 +126,7 @@ nb::class_<Report> bind_report(const nb::module_& module, const char* name, cons
 void bind_reports(const nb::module_& module) {
   bind_report<Residency>(
       module, "Residency",
-      "How much of a mapping is in memory, in bytes. A number that the kernel does not report is None.")
+      "How much of a mapping is in memory, in bytes. Numbers that the kernel does not report are None.")
       .def_ro("bytes", &Residency::bytes, "Bytes of the ranges, in whole pages.")
       .def_ro("cached", &Residency::cached, "Bytes in the page cache, whichever process read them.")
       .def_ro("dirty", &Residency::dirty, "Cached bytes that are not yet written back to the disk.")
@@ -147,7 +147,7 @@ void bind_reports(const nb::module_& module) {
       .def_ro("mapped", &MappedPages::mapped, "Mapped bytes of the address range.")
       .def_ro("huge", &MappedPages::huge, "Mapped bytes in huge pages (2 MiB).");
   bind_report<WarmReport>(module, "WarmReport",
-                          "The result of `warm`. A number that the kernel does not report is None.")
+                          "The result of `warm`. Numbers that the kernel does not report are None.")
       .def_ro("bytes", &WarmReport::bytes, "Bytes of the ranges, in whole pages.")
       .def_ro("filled", &WarmReport::filled, "Bytes that this call read into memory.")
       .def_ro(
@@ -181,7 +181,7 @@ void bind_reports(const nb::module_& module) {
       .def_ro("complete", &WarmReport::complete, "Whether all bytes of the ranges are in memory.")
       .def_ro("reason", &WarmReport::reason, "What was done and why, as a sentence.");
   bind_report<EvictReport>(module, "EvictReport",
-                           "The result of `evict`. A number that the kernel does not report is None.")
+                           "The result of `evict`. Numbers that the kernel does not report are None.")
       .def_ro("bytes", &EvictReport::bytes, "Bytes of the ranges, in whole pages.")
       .def_ro("cached_before", &EvictReport::cached_before, "Bytes in the page cache before the call.")
       .def_ro("cached_after", &EvictReport::cached_after,
@@ -252,7 +252,7 @@ void bind_page_cache(nb::module_& module) {
       nb::arg("budget").none(), nb::arg("mechanism"), nb::arg("in_order"),
       nb::sig("def start_warm(parts: Sequence[tuple[Mapping, Sequence[tuple[int, int]] | None, Inspector | None]], *, "
               "threads: int, huge: bool | None, budget: int | None, mechanism: str, in_order: bool) -> WarmJob"),
-      "Start reading ranges of files in the background. If a file's ranges are None, read all of it.");
+      "Start reading ranges of files in the background. A file without ranges (None) is read completely.");
   module.def(
       "choose_mode",
       [](const std::filesystem::path& path, std::uint64_t whole) {
@@ -272,7 +272,7 @@ void bind_page_cache(nb::module_& module) {
         return cachestat(descriptor, range ? std::optional(ByteRange{range->first, range->second}) : everything);
       },
       nb::arg("descriptor"), nb::arg("range").none(), Release(),
-      "Report how much of an open file's range, or of the whole file if it is None, is in the page cache.");
+      "Report how much of an open file, or of a range in it, is in the page cache.");
   module.def(
       "mapped_in",
       [](std::uint64_t process, std::uint64_t address, std::uint64_t length) {

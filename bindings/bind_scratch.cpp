@@ -97,9 +97,8 @@ void publish_scratch(const ScratchHandle& self, const std::filesystem::path& pat
 }
 
 void bind_scratch_reports(const nb::module_& module) {
-  nb::class_<ScratchMemory>(
-      module, "ScratchMemory",
-      "The memory use of a scratch file, in bytes. A number that the kernel does not report is None.")
+  nb::class_<ScratchMemory>(module, "ScratchMemory",
+                            "A scratch file's memory use, in bytes. Numbers that the kernel does not report are None.")
       .def("__repr__", &repr_of, nb::sig("def __repr__(self) -> str"))
       .def_ro("bytes", &ScratchMemory::bytes)
       .def_ro("resident", &ScratchMemory::resident)
@@ -111,7 +110,7 @@ void bind_scratch_reports(const nb::module_& module) {
       .def_ro("over", &ScratchMemory::over)
       .def_prop_ro("source", [](const ScratchMemory& self) { return to_string(self.source); });
   nb::class_<ReleaseReport>(module, "ReleaseReport",
-                            "The result of `release`. A number that the kernel does not report is None.")
+                            "The result of `release`. Numbers that the kernel does not report are None.")
       .def("__repr__", &repr_of, nb::sig("def __repr__(self) -> str"))
       .def(
           "__init__",

@@ -210,7 +210,7 @@ def end_with_parent(parent: int) -> bool:
 
 class Residency:
     """
-    How much of a mapping is in memory, in bytes. A number that the kernel does not report is None.
+    How much of a mapping is in memory, in bytes. Numbers that the kernel does not report are None.
     """
 
     def __repr__(self) -> str: ...
@@ -286,7 +286,7 @@ class MappedPages:
 
 class WarmReport:
     """
-    The result of `warm`. A number that the kernel does not report is None.
+    The result of `warm`. Numbers that the kernel does not report are None.
     """
 
     def __repr__(self) -> str: ...
@@ -372,7 +372,7 @@ class WarmReport:
 
 class EvictReport:
     """
-    The result of `evict`. A number that the kernel does not report is None.
+    The result of `evict`. Numbers that the kernel does not report are None.
     """
 
     def __repr__(self) -> str: ...
@@ -462,7 +462,7 @@ def start_warm(
     in_order: bool,
 ) -> WarmJob:
     """
-    Start reading ranges of files in the background. If a file's ranges are None, read all of it.
+    Start reading ranges of files in the background. A file without ranges (None) is read completely.
     """
 
 def choose_mode(path: str | os.PathLike, *, whole: int = 0) -> tuple[bool, bool, str]:
@@ -476,7 +476,7 @@ def total_pinned(reports: Sequence[PinReport]) -> PinReport: ...
 def residency(mapping: Mapping, ranges: Sequence[tuple[int, int]] | None) -> Residency: ...
 def cachestat(descriptor: int, range: tuple[int, int] | None) -> PageCache:
     """
-    Report how much of an open file's range, or of the whole file if it is None, is in the page cache.
+    Report how much of an open file, or of a range in it, is in the page cache.
     """
 
 def mapped_in(process: int, address: int, length: int) -> MappedPages:
@@ -519,7 +519,7 @@ class ArrayFile:
     def metadata(self) -> dict[str, str]: ...
     def ranges_to_verify(self, ranges: Sequence[tuple[int, int]] | None) -> list[tuple[int, int]]:
         """
-        Return the ranges, widened to whole blocks. If they are None, return those of the whole file.
+        Return the given ranges, widened to whole blocks, or the blocks of the whole file for None.
         """
 
     def verifier(self) -> Inspector: ...
@@ -570,7 +570,7 @@ def import_dlpack(tensor: object) -> tuple[memoryview, int, int, int, list[int],
 
 class ScratchMemory:
     """
-    The memory use of a scratch file, in bytes. A number that the kernel does not report is None.
+    A scratch file's memory use, in bytes. Numbers that the kernel does not report are None.
     """
 
     def __repr__(self) -> str: ...
@@ -595,7 +595,7 @@ class ScratchMemory:
 
 class ReleaseReport:
     """
-    The result of `release`. A number that the kernel does not report is None.
+    The result of `release`. Numbers that the kernel does not report are None.
     """
 
     def __init__(self, reason: str) -> None:

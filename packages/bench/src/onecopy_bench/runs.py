@@ -47,7 +47,7 @@ class Settings:
 
 
 class Measured(NamedTuple):
-    """The measurements of a sample. Unknown numbers are None, and are omitted from the record."""
+    """A sample's measurements. Unknown numbers are None and are not written to the record."""
 
     numbers: Mapping[str, float | None]
     points: Iterable[tuple[float, ...]] = ()
