@@ -400,10 +400,12 @@ class Session(onnxruntime.InferenceSession, Closeable):  # type: ignore[misc]  #
 
         Afterwards `run` raises ValueError. Outputs stay valid, because they do not view weights.
         """
-        if self.__dict__.get("_report"):
-            _ = self.onecopy  # reads which files are mapped
+        getattr(self, "onecopy", None)  # reads which files are mapped
+        self._release()
+
+    def _release(self) -> None:
         # Descriptions of inputs and outputs would keep the engine's session and its mappings alive.
-        for name in self.__dict__.keys() - {"_opening", "onecopy", "warming"}:
+        for name in self.__dict__.keys() - {"_opening", "_report", "onecopy", "warming"}:
             del self.__dict__[name]
         self._opening.close()
 
@@ -414,15 +416,11 @@ class Session(onnxruntime.InferenceSession, Closeable):  # type: ignore[misc]  #
 
     def __del__(self) -> None:
         if "_opening" in self.__dict__:
-            self.close()  # releases the engine's session before the mapping
+            self._release()  # the engine's session before the mapping
 
     def __repr__(self) -> str:
-        created = self.__dict__.get("_report") or "onecopy" in self.__dict__
-        return (
-            f"<onecopy.onnxruntime.Session {self.onecopy.path!r}, {self.onecopy.mode}>"
-            if created
-            else object.__repr__(self)
-        )
+        report = getattr(self, "onecopy", None)
+        return f"<onecopy.onnxruntime.Session {report.path!r}, {report.mode}>" if report else object.__repr__(self)
 
 
 def session(
