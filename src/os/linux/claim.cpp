@@ -63,16 +63,11 @@ Result<Fd> claim_name(const std::string& name) noexcept {
 void wait_for_name(const std::string& name, std::chrono::milliseconds at_most) noexcept {
   const Fd waiting(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const AbstractName address(name);
-  const auto time = static_cast<int>(at_most.count());
+  const bool connected = waiting && ::connect(waiting.get(), address.get(), address.size()) == 0;
+  const bool refused = waiting && !connected && errno == ECONNREFUSED;  // released already, or about to listen
   // The holder accepts no connection: the kernel hangs up when the holder closes its socket or ends.
-  if (waiting && ::connect(waiting.get(), address.get(), address.size()) == 0) {
-    struct pollfd hung_up{.fd = waiting.get(), .events = 0, .revents = 0};
-    (void)::poll(&hung_up, 1, time);
-  } else if (!waiting || errno != ECONNREFUSED) {  // refused: released already, or about to listen
-    (void)::poll(nullptr, 0, time);
-  } else {
-    (void)::poll(nullptr, 0, 1);
-  }
+  struct pollfd hung_up{.fd = connected ? waiting.get() : -1, .events = 0, .revents = 0};
+  (void)::poll(&hung_up, 1, refused ? 1 : static_cast<int>(at_most.count()));
 }
 
 int try_claim(int fd) noexcept {
