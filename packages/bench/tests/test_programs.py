@@ -13,7 +13,7 @@ from tests.support.waiting import until
 
 from onecopy_bench import run as programs, runs
 from onecopy_bench.copies import VARIABLE, numbered
-from onecopy_bench.record import Sample
+from onecopy_bench.record import Record, Sample
 from onecopy_bench.run import Options, spreads_of
 from onecopy_bench.runs import Trial
 
@@ -142,3 +142,23 @@ def test_the_baseline_runs_in_the_same_rounds_and_is_compared_with_by_round(tmp_
     assert spreads["ratio"].median > 1.5
     assert spreads_of(record, "swap, MB")["ratio"] is None
     assert read_back(record) == record
+
+
+@pytest.mark.parametrize(
+    ("sums", "said"),
+    [
+        ({"command": [1, 1], "baseline": [1, 1]}, "equal"),
+        ({"command": [1, 1], "baseline": [1, 1], "rewritten": [1, 2]}, "DIFFER: rewritten"),
+        ({"command": [2, 2], "baseline": [1, 1], "rewritten": [3, 3]}, "DIFFER: command, rewritten"),
+        ({"command": [1, 2], "baseline": [1, 2]}, "DIFFER: command, baseline"),
+        ({"command": [1], "rewritten": [1]}, "equal"),
+        ({"command": [1], "rewritten": [2]}, "DIFFER: command, rewritten"),
+        ({}, "DIFFER"),
+    ],
+)
+def test_results_are_equal_only_if_all_rows_and_rounds_have_the_same(sums, said):
+    case = ("numpy",)
+    samples = [Sample(row, case, 0, numbers={"checksum": float(one)}) for row, found in sums.items() for one in found]
+    failed = Sample("command", case, 0, state="failed")
+    record = Record("run", "", "", {}, {}, {}, (), samples=(failed, *samples))
+    assert list(programs._findings(record)) == [f"numpy: results {said}."]

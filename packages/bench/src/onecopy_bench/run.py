@@ -184,7 +184,7 @@ def _disk_bytes(paths: Sequence[str]) -> int | None:
 
 
 def _sum(name: str, unit: float = MB) -> Callable[[Sample], float | None]:
-    """Return a function that adds up a number over all copies; its result is None if one of them is unknown."""
+    """Return a function that sums a number over all copies, or returns None if the number of any copy is unknown."""
     return lambda s: sum(p[name] for p in s.processes) / unit if all(name in p for p in s.processes) else None
 
 
@@ -259,17 +259,17 @@ def _limits(record: Record) -> Iterator[str]:
 
 
 def _findings(record: Record) -> Iterator[str]:
-    """Yield the commands and, for programs, whether the results of all rows are equal, and which rows differ."""
+    """Yield the commands and, for programs, whether the results of all rows are equal, or else which rows differ."""
     yield from (f"{row.name}: {row.detail}" for row in record.rows)
     for case in record.cases():
-        sums = {
-            row.name: {
-                s.numbers["checksum"] for s in record.samples if (s.case, s.row, s.state) == (case, row.name, "ok")
-            }
-            for row in record.rows
-        }
-        others = [name for name, found in sums.items() if found and found != sums[BASELINE]]
-        yield f"{case[0]}: results {'DIFFER from the baseline: ' + ', '.join(others) if others else 'equal'}."
+        sums: dict[str, set[float]] = {}
+        for sample in record.samples:
+            if sample.case == case and sample.state == "ok":
+                sums.setdefault(sample.row, set()).add(sample.numbers["checksum"])
+        wanted = sums.get(BASELINE) or set().union(*sums.values())
+        others = [name for name, found in sums.items() if found != wanted or len(found) > 1]
+        which = f": {', '.join(others)}" if others else ""
+        yield f"{case[0]}: results {'equal' if sums and not others else 'DIFFER' + which}."
 
 
 def _adjusted(options: Options) -> Options:
