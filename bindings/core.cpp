@@ -20,6 +20,7 @@ NB_MODULE(_core, module) {
   bind_owned_arrays(module);
   bind_store(module);
   bind_page_cache(module);
+  bind_processes(module);
   bind_formats(module);
   bind_arrays(module);
   bind_scratch(module);

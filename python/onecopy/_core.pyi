@@ -4,7 +4,7 @@ The compiled module of onecopy. Use the package's other modules instead: this on
 
 from collections.abc import Iterator, Mapping as _Mapping, Sequence
 import os
-from typing import Annotated, Any, overload
+from typing import Annotated, Any, Final, overload
 
 import numpy
 from numpy.typing import NDArray
@@ -486,6 +486,50 @@ def evict(mapping: Mapping, ranges: Sequence[tuple[int, int]] | None) -> EvictRe
 def pin(mapping: Mapping, ranges: Sequence[tuple[int, int]] | None) -> PinReport: ...
 def unpin(mapping: Mapping, ranges: Sequence[tuple[int, int]] | None) -> None: ...
 def register_with_cuda(mapping: Mapping, ranges: Sequence[tuple[int, int]] | None, *, only_tried: bool) -> None: ...
+
+class PagesRead:
+    """The private pages that `EqualPages.add` read, in bytes."""
+
+    def __repr__(self) -> str: ...
+    @property
+    def present(self) -> int:
+        """Private pages in memory."""
+
+    @property
+    def read(self) -> int:
+        """The part whose contents were compared."""
+
+    @property
+    def zeros(self) -> int:
+        """The part of `read` that contains zeros only, which is not compared."""
+
+    @property
+    def swapped(self) -> int:
+        """Swapped-out pages, which were not read."""
+
+class EqualPages:
+    """Finds pages with equal contents in the private memory of processes."""
+
+    def __init__(self, share: float = 1.0, seed: int = 0) -> None:
+        """Read this share of the pages, chosen at random by `seed`."""
+
+    def add(self, process: int, addresses: Sequence[tuple[int, int]]) -> PagesRead:
+        """
+        Read the private pages in address ranges (start, length) of a process as the next source.
+        """
+
+    def compare(self) -> list[tuple[float, float]]:
+        """
+        Return for each source the bytes that other sources or earlier pages contain already, and their standard error.
+        """
+
+    def find(self, block: object, file: int) -> list[float]:
+        """
+        Return for each source the bytes of its pages that occur in `block`, at any position.
+        """
+
+    page_bytes: Final[int] = ...
+    """Size of a page."""
 
 PREPACKED_END: bytes = ...
 

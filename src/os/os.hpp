@@ -230,6 +230,22 @@ Result<MappedFacts> mapped_there(std::uint64_t process, ByteRange addresses) noe
 // Bytes of whole mappings in our page tables that are in others as well. ENODATA where `memory` ends inside a mapping.
 Result<std::uint64_t> shared_here(Bytes memory) noexcept;
 
+// --- process.cpp: the memory of another process ------------------------------------------------------------------
+
+struct PageState {
+  std::uint64_t frame = 0;  // of the machine's memory; 0: only root may see it
+  bool is_present = false;  // in memory, not swapped out
+  bool is_swapped = false;
+  bool is_anonymous = false;  // not a page of a file, and not shared memory
+  bool is_shared = false;     // more than one process maps it, or the kernel cannot tell
+};
+
+Result<Fd> open_page_map(std::uint64_t process);
+// The states of pages from `first_page` on; short at the end of the address space.
+Result<std::size_t> page_states(int page_map, std::uint64_t first_page, std::span<PageState> into);
+// Reads address ranges of a process one after the other; short where a range cannot be read.
+Result<std::size_t> read_memory(std::uint64_t process, std::span<const ByteRange> ranges, MutableBytes into);
+
 // --- signals.cpp: faults in mapped memory, and forks -----------------------------------------------------------
 
 // Installs `repair`: when a touch fails (SIGBUS), repair(address) is called first, in the faulting thread, inside a

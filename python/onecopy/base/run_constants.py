@@ -9,6 +9,8 @@ KEEPER = "ONECOPY_SNAPSHOTS"
 MAP = "ONECOPY_MAP"
 """Environment variable that lists, separated by ":", folders whose files nobody changes, so that they may be mapped."""
 
+MEMORY_NAME = "onecopy:"
+"""Beginning of the names of snapshots in memory. The path of the file follows."""
 RUN_FILE = "onecopy-run"
 """Name of the memory file in which `onecopy run` collects reports; the kernel frees it with the process."""
 MIN_BYTES = 1 << 20

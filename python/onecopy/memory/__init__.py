@@ -18,14 +18,25 @@ TYPE_CHECKING = False  # typing takes longer to import than the rest of this mod
 if TYPE_CHECKING:
     from onecopy.memory import cgroup as cgroup, proc as proc
     from onecopy.memory.cgroup import Container, container
-    from onecopy.memory.explaining import Cause, Explanation, Finding, explain
+    from onecopy.memory.explaining import Cause, Explanation, ProcessMemory, explain
+    from onecopy.memory.objects import Finding, ObjectExplanation
 
 _HOMES = {
     "cgroup": ("Container", "container"),
-    "explaining": ("Cause", "Explanation", "Finding", "explain"),
+    "explaining": ("Cause", "Explanation", "ProcessMemory", "explain"),
+    "objects": ("Finding", "ObjectExplanation"),
 }
 
-__all__ = ["Cause", "Container", "Explanation", "Finding", "container", "explain"]
+__all__ = [
+    "Cause",
+    "Container",
+    "Explanation",
+    "Finding",
+    "ObjectExplanation",
+    "ProcessMemory",
+    "container",
+    "explain",
+]
 
 
 if not TYPE_CHECKING:  # a type checker would accept every name

@@ -14,17 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onecopy import memory
-from onecopy.base.run_constants import NOTHING_LOADED, RUN
+from onecopy.base.run_constants import MEMORY_NAME, NOTHING_LOADED, RUN
 from onecopy.base.text import counted, escape, size
 from onecopy.memory import proc
-from onecopy.run.call_log import MAX_LOG_BYTES, call_of, parse_calls, parse_lines, private_bytes, read_run
-from onecopy.store.snapshots import MEMORY_NAME
+from onecopy.memory.remedies import HINTS
+from onecopy.run.call_log import MAX_LOG_BYTES, Call, call_of, parse_calls, parse_lines, private_bytes, read_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from onecopy.memory.explaining import Cause
-    from onecopy.run.call_log import Call
 
 _SHOWN = 10
 
@@ -174,29 +173,36 @@ _MAX_DEPTH = 64
 """Maximum number of ancestors whose calls are included."""
 
 
-def causes_of_run(pid: int) -> list[Cause]:
-    """Describe which files a process under `onecopy run` shares and which it does not. Other processes get []."""
-    try:
-        environment = proc.process_text(pid, "environ").split("\0")
-        run = next((one.removeprefix(f"{RUN}=") for one in environment if one.startswith(f"{RUN}=")), None)
-        if run is None:
-            return []
+def causes_of_run(pids: Sequence[int]) -> list[Cause]:
+    """Describe which files processes under `onecopy run` share and which not. For other processes, return []."""
+    calls, places, charged = list[Call](), dict[str, str](), dict[str, str]()
+    for pid in pids:
         try:
-            data = read_run(run)
+            data = _log_of(pid)
+            if data is None:
+                continue
+            calls += _calls_of(pid, parse_calls(data))
+        except (ProcessLookupError, PermissionError):
+            continue
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", "") or "its address is invalid"
-            text = f"it was started by `onecopy run`, but the call log cannot be read: {reason}"
-            return [memory.Cause("run", text, 0)]
-        charged = {str(one.get("path")): str(one["charged"]) for one in parse_lines(data) if "charged" in one}
-        mapped = {str(one["mapped"]): str(one.get("path")) for one in parse_lines(data) if "mapped" in one}
-        found = RunReport.of(_calls_of(pid, parse_calls(data))).with_places(mapped, charged)
-    except (ProcessLookupError, PermissionError):
-        return []
+            return [memory.Cause("run", f"`onecopy run` started them, but its call log cannot be read: {reason}", 0)]
+        lines = parse_lines(data)
+        charged |= {str(one.get("path")): str(one["charged"]) for one in lines if "charged" in one}
+        places |= {str(one["mapped"]): str(one.get("path")) for one in lines if "mapped" in one}
+    found = RunReport.of(calls).with_places(places, charged)
     causes = [memory.Cause("run", f"shared by `onecopy run`: {one}", one.bytes) for one in found.shared]
-    causes += [memory.Cause("run", f"not shared by `onecopy run`: {one}", one.bytes) for one in found.copied]
-    return causes or [
-        memory.Cause("run", "it was started by `onecopy run`, but has loaded no files that could be shared", 0)
+    return causes + [
+        memory.Cause("run", f"not shared by `onecopy run`: {one}", one.bytes, times=len(one.pids))
+        for one in found.copied
     ]
+
+
+def _log_of(pid: int) -> bytes | None:
+    """Return the call log of the run that started a process, or None if no run did."""
+    environment = proc.process_text(pid, "environ").split("\0")
+    run = next((one.removeprefix(f"{RUN}=") for one in environment if one.startswith(f"{RUN}=")), None)
+    return None if run is None else read_run(run)
 
 
 def _calls_of(pid: int, calls: list[Call]) -> Iterator[Call]:
@@ -222,16 +228,6 @@ _MAX_PRIVATE = 1 << 62
 _MAX_UNENDED = 1 << 20
 """Maximum bytes of an incomplete line, which is read again with the next sample."""
 _WRITABLE = os.O_WRONLY | os.O_RDWR
-_HINTS = {
-    ".faiss": "faiss.read_index(path, faiss.IO_FLAG_MMAP_IFC) maps it",
-    ".usearch": "usearch.index.Index.restore(path, view=True) maps it",
-    ".parquet": "onecopy.share_object or @onecopy.cached keeps one copy of the data per machine",
-    ".feather": "pyarrow.memory_map maps it",
-    ".arrow": "pyarrow.memory_map maps it",
-    ".pkl": "onecopy.share_object keeps one copy of the object per machine",
-    ".pickle": "onecopy.share_object keeps one copy of the object per machine",
-    ".npz": "`onecopy convert` converts it to a file that can be mapped",
-}
 _OTHERWISE = "read in small parts, or by a function that onecopy does not replace (docs/howto/run-unchanged.md)"
 
 
@@ -271,7 +267,7 @@ class Sampler:
         calls = [call for call in self.calls if not living or os.path.exists(f"/proc/{call.pid}")]  # noqa: PTH110 - text
         loaded = {call.path for call in self.calls}
         read = [
-            Group("", path, _HINTS.get(Path(path).suffix.lower(), _OTHERWISE), size, tuple(sorted(pids)))
+            Group("", path, HINTS.get(Path(path).suffix.lower(), _OTHERWISE), size, tuple(sorted(pids)))
             for path, size, pids in self._reading.values()
             if path not in loaded
         ]

@@ -35,7 +35,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from onecopy import _core, store
-from onecopy.base.run_constants import KEEPER, RUN
+from onecopy.base.run_constants import KEEPER, MEMORY_NAME, RUN
 from onecopy.errors import Error, FileChanged
 from onecopy.files.direct_mapping import is_sealed, may_map_directly
 from onecopy.files.identity import FileIdentity, identify_open
@@ -48,8 +48,6 @@ if TYPE_CHECKING:
 
 __all__ = ["NoSnapshot", "Snapshot", "copy", "fits_in_memory", "handle_of", "held", "take"]
 
-MEMORY_NAME = "onecopy:"
-"""Prefix of the names of memory files with snapshots; the path of the file follows."""
 HELD_NAME = "onecopy-hold:"
 """Prefix of the names of memory files of `onecopy hold`; the name follows."""
 

@@ -15,7 +15,7 @@ from onecopy.arrays import ArrayFile
 from onecopy.base.arguments import byte_count
 from onecopy.base.text import size
 from onecopy.memory import proc
-from onecopy.memory.explaining import files_under
+from onecopy.memory.objects import files_under
 
 if TYPE_CHECKING:
     from onecopy.files.mapping import Identity

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cache
 from typing import TYPE_CHECKING
 
-from onecopy.memory import cgroup, proc
-from onecopy.memory.proc import children_of
+from onecopy.memory import proc
+from onecopy.memory.selection import all_pids, in_group, with_descendants
 from onecopy_monitor.sampling.mapped import files_of
 
 if TYPE_CHECKING:
@@ -56,7 +54,7 @@ class Selection:
         if self.match is not None:
             found = [pid for pid in found if pid != os.getpid() and self.match.search(words_of(pid))]
         if self.group is not None:
-            found = [pid for pid in found if _is_in(pid, self.group)]
+            found = [pid for pid in found if in_group(pid, self.group)]
         if self.mapping is not None:
             stat = os.stat(self.mapping)  # noqa: PTH116 - text
             key = stat.st_dev, stat.st_ino
@@ -65,16 +63,7 @@ class Selection:
 
     def with_descendants(self, members: Iterable[int]) -> list[int]:
         """Return `members` and, with `children`, all their descendants."""
-        found = dict.fromkeys(members)
-        if not self.children:
-            return list(found)
-        below = children_of if kernel_lists_children() else _families().__getitem__
-        waiting = list(found)
-        while waiting:
-            new = [child for child in below(waiting.pop()) if child not in found]
-            found |= dict.fromkeys(new)
-            waiting += new
-        return list(found)
+        return with_descendants(members) if self.children else list(dict.fromkeys(members))
 
 
 def words_of(pid: int) -> str:
@@ -89,42 +78,7 @@ def words_of(pid: int) -> str:
     return ""
 
 
-def _is_in(pid: int, group: str) -> bool:
-    with suppress(OSError, ValueError):
-        paths = cgroup.parse_membership(proc.process_text(pid, "cgroup")).values()
-        wanted = "/" + group.strip("/")
-        return any(path == wanted or path.startswith(wanted.rstrip("/") + "/") for path in paths)
-    return False
-
-
 def _maps(pid: int, key: tuple[int, int]) -> bool:
     with suppress(OSError):
         return key in files_of(pid, least=0)
     return False
-
-
-def _families() -> dict[int, list[int]]:
-    found: defaultdict[int, list[int]] = defaultdict(list)
-    for pid in all_pids():
-        with suppress(OSError):
-            found[proc.stat(pid).ppid].append(pid)
-    return found
-
-
-@cache
-def kernel_lists_children() -> bool:
-    """Return whether `children_of` works here, which requires CONFIG_PROC_CHILDREN.
-
-    >>> kernel_lists_children() in (True, False)
-    True
-    """
-    return os.path.exists(f"/proc/self/task/{os.getpid()}/children")  # noqa: PTH110
-
-
-def all_pids() -> list[int]:
-    """Return the ids of all processes on this machine or container.
-
-    >>> os.getpid() in all_pids()
-    True
-    """
-    return sorted(int(name) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208

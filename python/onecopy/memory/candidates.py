@@ -1,0 +1,120 @@
+"""Find the files that processes may have loaded: those that they have open or mapped, or that their command names."""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from typing import TYPE_CHECKING, NamedTuple
+
+from onecopy.memory import proc
+from onecopy.memory.selection import command_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from onecopy.memory.proc import MappedRegion
+
+MIN_FILE = 1 << 20
+"""Smallest size of a file that is compared."""
+_MAX_ENTRIES, _MAX_DEPTH = 20_000, 8
+"""Maximum number of entries of a folder that are looked at, and of levels below it."""
+_CACHES = ("HF_HOME", "HF_HUB_CACHE", "SENTENCE_TRANSFORMERS_HOME", "TORCH_HOME", "TRANSFORMERS_CACHE")
+_WORDS = ("MODEL", "DATA", "CHECKPOINT", "WEIGHTS", "INDEX")
+"""Parts of the names of environment variables whose values may be files or folders to compare."""
+_HOMES = (".cache/huggingface/hub", ".cache/torch/hub")
+_SKIPPED = ("site-packages", "dist-packages", "node_modules", "__pycache__", ".git", ".venv", "venv")
+_NEVER = ("/", "/usr", "/proc", "/sys", "/dev", "/run", "/lib", "/etc", "/tmp", "/var", "/home", "/root")  # noqa: S108
+"""Folders that are too general to be searched because a process works in them."""
+
+
+class Candidate(NamedTuple):
+    """A file to compare with the memory of processes."""
+
+    path: str
+    """The path in the process."""
+    place: str
+    """A path by which this process can open it, also in another mount namespace."""
+    size: int
+
+
+def candidates(processes: Iterable[tuple[int, Sequence[MappedRegion]]], look_in: Sequence[str]) -> Iterator[Candidate]:
+    """Yield files of at least `MIN_FILE` bytes, each once, beginning with the likeliest.
+
+    `processes` contains their mapped regions, and `look_in` more folders or files.
+    """
+    seen = set[tuple[int, int]]()
+    known = list(processes)
+    for path, place in _paths(known, look_in):
+        for file in _files(path, place):
+            with suppress(OSError, ValueError):
+                facts = os.stat(file[1])  # noqa: PTH116 - text
+                key = facts.st_dev, facts.st_ino
+                if stat.S_ISREG(facts.st_mode) and facts.st_size >= MIN_FILE and key not in seen:
+                    seen.add(key)
+                    yield Candidate(*file, facts.st_size)
+
+
+def _paths(known: Sequence[tuple[int, Sequence[MappedRegion]]], look_in: Sequence[str]) -> Iterator[tuple[str, str]]:
+    for path in look_in:
+        yield os.path.abspath(path), path  # noqa: PTH100 - text
+    for pid, regions in known:
+        with suppress(OSError):
+            for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 - text
+                with suppress(OSError):
+                    yield os.readlink(f"/proc/{pid}/fd/{name}"), f"/proc/{pid}/fd/{name}"  # noqa: PTH115 - text
+        code = {one.path for one in regions if "x" in one.perms}
+        for path in dict.fromkeys(one.path for one in regions if one.inode and one.path not in code):
+            yield path, _inside(pid, path)
+    for source in (_of_command, _of_environment, _of_folder):
+        for pid, _ in known:
+            yield from ((path, _inside(pid, path)) for path in source(pid))
+
+
+def _inside(pid: int, path: str) -> str:
+    return f"/proc/{pid}/root{path}"
+
+
+def _folder(pid: int) -> str:
+    with suppress(OSError):
+        return os.readlink(f"/proc/{pid}/cwd")  # noqa: PTH115 - text
+    return "/"
+
+
+def _of_command(pid: int) -> list[str]:
+    words = [word.rpartition("=")[2] for word in command_of(pid)[1:]]
+    return [os.path.join(_folder(pid), word) for word in words if word and not word.startswith("-")]  # noqa: PTH118
+
+
+def _of_environment(pid: int) -> list[str]:
+    with suppress(OSError):
+        pairs = [one.partition("=") for one in proc.process_text(pid, "environ").split("\0")]
+        values = {name: value for name, _, value in pairs if value.startswith("/")}
+        likely = [value for name, value in values.items() if any(word in name.upper() for word in _WORDS)]
+        homes = [f"{values['HOME']}/{folder}" for folder in _HOMES] if "HOME" in values else []
+        return likely + [values[name] for name in _CACHES if name in values] + homes
+    return []
+
+
+def _of_folder(pid: int) -> list[str]:
+    return [_folder(pid)]
+
+
+def _files(path: str, place: str) -> Iterator[tuple[str, str]]:
+    """Yield a file, or the files in a folder. Each is a path in the process and a path to open."""
+    if not os.path.isdir(place):  # noqa: PTH112 - text
+        yield path, place
+        return
+    if os.path.normpath(path) in _NEVER:
+        return
+    left = _MAX_ENTRIES
+    for folder, folders, files in os.walk(place):
+        below = os.path.relpath(folder, place)
+        shown = path if below == "." else os.path.join(path, below)  # noqa: PTH118 - text
+        if below.count("/") >= _MAX_DEPTH:
+            folders.clear()
+        folders[:] = sorted(name for name in folders if name not in _SKIPPED)
+        left -= len(files) + len(folders)
+        yield from ((os.path.join(shown, name), os.path.join(folder, name)) for name in sorted(files))  # noqa: PTH118
+        if left < 0:
+            return
