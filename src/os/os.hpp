@@ -240,11 +240,12 @@ struct PageState {
   bool is_shared = false;     // more than one process maps it, or the kernel cannot tell
 };
 
+// To read with read_at, where the offset is an address; EIO where nothing can be read. Not process_vm_readv: it pins
+// pages, for which the kernel copies those that processes share since a fork.
+Result<Fd> open_memory(std::uint64_t process);
 Result<Fd> open_page_map(std::uint64_t process);
 // The states of pages from `first_page` on; short at the end of the address space.
 Result<std::size_t> page_states(int page_map, std::uint64_t first_page, std::span<PageState> into);
-// Reads address ranges of a process one after the other; short where a range cannot be read.
-Result<std::size_t> read_memory(std::uint64_t process, std::span<const ByteRange> ranges, MutableBytes into);
 
 // --- signals.cpp: faults in mapped memory, and forks -----------------------------------------------------------
 

@@ -153,63 +153,38 @@ struct EqualPages::State {
 
 namespace {
 
-// Collects chosen pages until the buffer is full, then reads and hashes them at once.
-class Reader {
+// Collects chosen pages that follow each other until the buffer is full, then reads them at once.
+class PageReader {
  public:
-  Reader(std::uint64_t process, std::size_t page_bytes)
-      : process_(process), page_bytes_(page_bytes), buffer_(buffer_bytes) {}
+  PageReader(int memory, std::size_t page_bytes) : memory_(memory), page_bytes_(page_bytes), buffer_(buffer_bytes) {}
 
-  bool is_full() const noexcept { return wanted_.size() * page_bytes_ == buffer_.size(); }
-
-  void want(std::uint64_t address, const os::PageState& state) {
-    if (!ranges_.empty() && ranges_.back().offset + ranges_.back().length == address)
-      ranges_.back().length += page_bytes_;
-    else
-      ranges_.push_back({address, page_bytes_});
-    wanted_.emplace_back(address, state);
+  // use(address, state, page) for the pages before this one, if it does not follow them.
+  template <class Use>
+  void add(std::uint64_t address, const os::PageState& state, const Use& use) {
+    if (states_.size() * page_bytes_ == buffer_.size() || address != first_ + states_.size() * page_bytes_) read(use);
+    if (states_.empty()) first_ = address;
+    states_.push_back(state);
   }
 
-  // use(address, state, page) for each page that could be read. A range that was unmapped meanwhile is skipped.
+  // Pages that cannot be read, because they were unmapped meanwhile, are skipped.
   template <class Use>
   void read(const Use& use) {
-    std::size_t page = 0;
-    std::span<const ByteRange> rest(ranges_);
-    while (!rest.empty()) {
-      const auto got = os::read_memory(process_, rest, buffer_);
-      if (got.error == ESRCH || got.error == EPERM || got.error == EACCES || got.error == ENOSYS)
-        throw OsError("read", "/proc/" + std::to_string(process_) + "/mem", got.error);
-      const std::size_t whole = got.value / page_bytes_;
-      for (std::size_t i = 0; i < whole; ++i)
-        use(wanted_[page + i].first, wanted_[page + i].second, buffer_.data() + i * page_bytes_);
-      page += whole;
-      rest = after(rest, whole);
-      if (rest.empty()) break;
-      ++page;  // the one that could not be read
-      rest = after(rest, 1);
+    for (std::size_t page = 0; page < states_.size(); ++page) {
+      const auto rest = std::span(buffer_).first((states_.size() - page) * page_bytes_);
+      const auto got = os::read_at(memory_, rest, first_ + page * page_bytes_);
+      for (std::size_t i = 0; i < got.value / page_bytes_; ++i)
+        use(first_ + (page + i) * page_bytes_, states_[page + i], buffer_.data() + i * page_bytes_);
+      page += got.value / page_bytes_;
     }
-    ranges_.clear();
-    wanted_.clear();
+    states_.clear();
   }
 
  private:
-  // The ranges without their first pages; a range of which a part remains is shortened.
-  std::span<const ByteRange> after(std::span<const ByteRange> rest, std::size_t pages) {
-    std::uint64_t bytes = pages * page_bytes_;
-    while (bytes > 0 && bytes >= rest.front().length) {
-      bytes -= rest.front().length;
-      rest = rest.subspan(1);
-    }
-    if (bytes == 0) return rest;
-    auto& front = ranges_[static_cast<std::size_t>(rest.data() - ranges_.data())];
-    front = {front.offset + bytes, front.length - bytes};
-    return rest;
-  }
-
-  std::uint64_t process_;
+  int memory_;
   std::size_t page_bytes_;
   std::vector<std::byte> buffer_;
-  std::vector<ByteRange> ranges_;
-  std::vector<std::pair<std::uint64_t, os::PageState>> wanted_;
+  std::uint64_t first_ = 0;
+  std::vector<os::PageState> states_;
 };
 
 // Extra pages of each source, from the pages that were read.
@@ -294,11 +269,13 @@ PagesRead EqualPages::add(std::uint64_t process, std::span<const ByteRange> addr
   if (state.compared) throw std::logic_error("the pages were compared already");
   const std::uint32_t source = state.sources++;
   const std::size_t size = page_bytes();
-  auto page_map = os::open_page_map(process);
+  const auto memory = os::open_memory(process);
+  if (!memory) throw OsError("open", "/proc/" + std::to_string(process) + "/mem", memory.error);
+  const auto page_map = os::open_page_map(process);
   const std::string path = "/proc/" + std::to_string(process) + "/pagemap";
   if (!page_map) throw OsError("open", path, page_map.error);
   PagesRead result;
-  Reader reader(process, size);
+  PageReader reader(memory.value.get(), size);
   const auto keep = [&](std::uint64_t address, const os::PageState& page, const std::byte* bytes) {
     result.read += size;
     if (all_zeros(bytes, size)) {
@@ -325,8 +302,7 @@ PagesRead EqualPages::add(std::uint64_t process, std::span<const ByteRange> addr
         if (!page.is_present || !page.is_anonymous) continue;
         result.present += size;
         if (!state.chooses(page, address, process)) continue;
-        reader.want(address, page);
-        if (reader.is_full()) reader.read(keep);
+        reader.add(address, page, keep);
       }
       first += got.value;
     }

@@ -118,7 +118,7 @@ def scratch_is_written_sealed_and_named(folder: Path) -> None:
 
 
 def memory_is_explained(folder: Path) -> None:
-    assert f"process {os.getpid()}" in str(oc.explain(os.getpid()))
+    assert f"Process {os.getpid()}" in str(oc.explain(os.getpid()))
 
 
 def the_command_runs(folder: Path) -> None:

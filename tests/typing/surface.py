@@ -56,9 +56,9 @@ reveal_type(oc.files.pin(mapping).pinned)  # revealed: int
 
 reveal_type(oc.explain())  # revealed: onecopy.memory.explaining.Explanation
 reveal_type(oc.explain(file).private)  # revealed: int
-reveal_type(oc.explain(4711, interval=0.5).bad)  # revealed: tuple[onecopy.memory.explaining.Cause, ...]
+reveal_type(oc.explain([4711, 4712], seconds=0.5).bad)  # revealed: tuple[onecopy.memory.explaining.Cause, ...]
 reveal_type(oc.file_key("x", version="2"))  # revealed: str
-oc.explain(file, 5)  # refused: call-arg
+oc.explain(file, 5)  # refused: call-overload
 
 # The store.
 store = oc.Store("folder", where="here", durable=False, timeout=5, on_wait=None)

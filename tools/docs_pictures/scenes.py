@@ -41,15 +41,22 @@ sys.stdin.read() if len(sys.argv) > 2 else time.sleep(1)
 for worker in workers:
     worker.communicate()
 """
-READER = """
-import os, sys
-rows = [{"id": i, "box": [i, i + 1.5, i + 2.5]} for i in range(400_000)]
-if os.fork() == 0:
-    total = sum(row["box"][1] for row in rows)
-    print(os.getpid(), flush=True)
-    sys.stdin.read()
-    os._exit(0)
-os.wait()
+POOL = """
+import multiprocessing, sys, numpy
+def load(path):
+    global weights
+    weights = numpy.load(path)
+    ready.wait()
+def start(barrier):
+    global ready
+    ready = barrier
+if __name__ == "__main__":
+    context = multiprocessing.get_context("spawn")
+    numpy.save("weights.npy", numpy.random.default_rng(0).random(26_000_000))
+    with context.Pool(4, start, (context.Barrier(4),)) as pool:
+        pool.map(load, ["weights.npy"] * 4, chunksize=1)
+        print("ready", flush=True)
+        sys.stdin.read()
 """
 
 
@@ -113,10 +120,10 @@ def top(folder: Path) -> bytes:
 
 
 def explain(folder: Path) -> bytes:
-    """Show a forked reader of a list, which copies what it reads."""
-    (folder / "train.py").write_text(READER)
-    with running(folder, "train.py") as (_, pid):
-        return screen_of("explain", [["onecopy", "explain", pid]], folder, 104)
+    """Show four workers that have loaded the same file."""
+    (folder / "serve.py").write_text(POOL)
+    with running(folder, "serve.py"):
+        return screen_of("explain", [["onecopy", "explain", "serve.py"]], folder, 80)
 
 
 def datasets(folder: Path) -> bytes:

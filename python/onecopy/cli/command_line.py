@@ -26,7 +26,7 @@ VERBS = {
     "run": ("run", "run an unmodified program whose processes share what they load"),
     "fetch": ("fetch", "fetch files behind URLs into the store of this machine"),
     "store": ("store", "list and prune the files that were built once per machine"),
-    "explain": ("explain", "explain how a process uses memory, and which uses are problems"),
+    "explain": ("explain", "explain what memory processes use, how much of it are copies, and what to do"),
     "container": ("container", "show how much memory is left before the OOM killer acts"),
 }
 """The module and one-line description of each verb, in the order of the help text."""

@@ -155,7 +155,9 @@ def _of_command(
                 with suppress(OSError):
                     found = _explained(pids, settings)
             if is_due:
-                os.kill(pid, signal.SIGTERM)
+                for each in pids:
+                    with suppress(ProcessLookupError):
+                        os.kill(each, signal.SIGTERM)
                 after = None if found is None else float("inf")
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     return found, child.exit_status(status)
@@ -201,6 +203,8 @@ def _show(found: Explanation, *, details: bool, as_json: bool, on_stderr: bool =
         for group, number in Counter(one.group for one in found.processes).items():
             number_text = counted(number, "process", "processes")
             screen.show_line(console, f"{number_text} charged to {group or 'an unknown control group'}")
+        for path, payers in found.charged:
+            screen.show_line(console, f"{path}: {payers}")
 
 
 def _table(found: Explanation) -> screen.Grid:

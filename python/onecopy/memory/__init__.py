@@ -2,7 +2,7 @@
 
     from onecopy.memory import container, explain
 
-    print(explain())        # how this process uses memory, and which uses are problems
+    print(explain())        # what memory this process uses, and which part of it are copies
     print(container())      # how much memory is left before the OOM killer acts
 
 `proc` and `cgroup` parse the kernel's files. The distribution onecopy-monitor samples, records and plots the memory of

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -38,21 +39,31 @@ class Candidate(NamedTuple):
     size: int
 
 
-def candidates(processes: Iterable[tuple[int, Sequence[MappedRegion]]], look_in: Sequence[str]) -> Iterator[Candidate]:
+def candidates(
+    processes: Iterable[tuple[int, Sequence[MappedRegion]]], look_in: Sequence[str], deadline: float
+) -> Iterator[Candidate]:
     """Yield files of at least `MIN_FILE` bytes, each once, beginning with the likeliest.
 
-    `processes` contains their mapped regions, and `look_in` more folders or files.
+    `processes` contains their mapped regions, and `look_in` more folders or files. The search ends when
+    `time.monotonic` returns `deadline`.
     """
     seen = set[tuple[int, int]]()
-    known = list(processes)
-    for path, place in _paths(known, look_in):
-        for file in _files(path, place):
+    for path, place in _paths(list(processes), look_in):
+        for file in _files(path, place, seen):
+            if time.monotonic() > deadline:
+                return
             with suppress(OSError, ValueError):
                 facts = os.stat(file[1])  # noqa: PTH116 - text
-                key = facts.st_dev, facts.st_ino
-                if stat.S_ISREG(facts.st_mode) and facts.st_size >= MIN_FILE and key not in seen:
-                    seen.add(key)
+                if stat.S_ISREG(facts.st_mode) and facts.st_size >= MIN_FILE and _is_new(facts, seen):
                     yield Candidate(*file, facts.st_size)
+
+
+def _is_new(facts: os.stat_result, seen: set[tuple[int, int]]) -> bool:
+    key = facts.st_dev, facts.st_ino
+    if key in seen:
+        return False
+    seen.add(key)
+    return True
 
 
 def _paths(known: Sequence[tuple[int, Sequence[MappedRegion]]], look_in: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -100,13 +111,14 @@ def _of_folder(pid: int) -> list[str]:
     return [_folder(pid)]
 
 
-def _files(path: str, place: str) -> Iterator[tuple[str, str]]:
+def _files(path: str, place: str, seen: set[tuple[int, int]]) -> Iterator[tuple[str, str]]:
     """Yield a file, or the files in a folder. Each is a path in the process and a path to open."""
     if not os.path.isdir(place):  # noqa: PTH112 - text
         yield path, place
         return
-    if os.path.normpath(path) in _NEVER:
-        return
+    with suppress(OSError):
+        if os.path.normpath(path) in _NEVER or not _is_new(os.stat(place), seen):  # noqa: PTH116 - text
+            return
     left = _MAX_ENTRIES
     for folder, folders, files in os.walk(place):
         below = os.path.relpath(folder, place)

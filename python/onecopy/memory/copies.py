@@ -155,8 +155,8 @@ def _files(
     least = max(1 << 20, sum(left.values()) // 100)
     deadline = time.monotonic() + seconds
     found, contents, number = list[FileCopies](), set[tuple[int, bytes]](), 0
-    for number, candidate in enumerate(candidates(processes.items(), look_in)):
-        if time.monotonic() > deadline or sum(left.values()) < least:
+    for number, candidate in enumerate(candidates(processes.items(), look_in, deadline)):
+        if sum(left.values()) < least:
             break
         with suppress(OSError):
             held = _held(pages, pids, candidate, number, contents)

@@ -26,7 +26,7 @@ from onecopy.base.text import counted, escape, size
 from onecopy.memory import proc
 from onecopy.memory.cgroup import container, kind_of
 from onecopy.memory.copies import Copies, code_of, find, is_library
-from onecopy.memory.objects import ObjectExplanation, explain_object
+from onecopy.memory.objects import ObjectExplanation, explain_object, payers
 from onecopy.memory.remedies import command_text, remedy_of
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ _WIDTH, _AMOUNT = 80, 12
 """Width of the text that `str` returns, and of its first column."""
 MAX_PROCESSES = 256
 """Maximum number of processes whose page tables are walked, beginning with the most private memory."""
+_MAX_CHARGED = 3
+"""Number of mapped files for which the control group that pays is looked up."""
 _D_STATE_SECONDS = 0.5
 """Time for which a process must wait in the kernel without interruption to be skipped."""
 _DETAILS = ("dirty", "kept", "run")
@@ -139,6 +141,8 @@ class Explanation:
     """Memory of all processes together after following the remedy, or None if it cannot be predicted."""
     notes: tuple[str, ...] = ()
     """What could not be examined, and why."""
+    charged: tuple[tuple[str, str], ...] = ()
+    """The largest mapped files, and the control groups to which their page cache is charged, as text."""
 
     @property
     def bad(self) -> tuple[Cause, ...]:
@@ -243,6 +247,7 @@ def _of_processes(pids: list[int], seconds: float, look_in: Sequence[str]) -> Ex
         remedy,
         expected,
         tuple(_notes(copies, skipped)),
+        tuple(group.charged()),
     )
 
 
@@ -259,7 +264,7 @@ def _examined(pids: list[int]) -> tuple[dict[int, list[MappedRegion]], dict[int,
             if len(found) == MAX_PROCESSES:
                 raise OSError(0, f"only the {MAX_PROCESSES} processes with the most memory are examined")
             if _is_stuck(pid):
-                raise OSError(0, f"process {pid} waits in the kernel (state D)")
+                raise OSError(0, "it waits in the kernel (state D)")
             found[pid] = proc.smaps(pid)
         except OSError as error:
             skipped[pid] = error
@@ -276,10 +281,16 @@ def _is_stuck(pid: int) -> bool:
     return False
 
 
+_REASONS: dict[type[OSError], str] = {
+    PermissionError: "it belongs to another user",
+    ProcessLookupError: "it has ended, or has no memory, like a zombie or a thread of the kernel",
+}
+
+
 def _notes(copies: Copies, skipped: dict[int, OSError]) -> Iterator[str]:
     if copies.share < 1:
         yield f"{100 * copies.share:.0f} % of the private pages were compared, chosen at random."
-    reasons = Counter(error.strerror or str(error) for error in skipped.values())
+    reasons = Counter(_REASONS.get(type(error), error.strerror or str(error)) for error in skipped.values())
     for reason, number in reasons.items():
         yield f"{counted(number, 'process', 'processes')} not examined: {reason}."
     if copies.failed:
@@ -329,7 +340,9 @@ class _Group:
     def memory_of(self, pid: int) -> ProcessMemory:
         """Return the memory of one process."""
         parts, status = self._regions[pid], self._states[pid]
-        group = container(pid)
+        group = None
+        with suppress(OSError):  # it has ended meanwhile
+            group = container(pid)
         return ProcessMemory(
             pid,
             proc.label_of(pid, _name(pid)),
@@ -342,12 +355,18 @@ class _Group:
             group.directory if group is not None else "",
         )
 
+    def charged(self) -> Iterator[tuple[str, str]]:
+        """Yield the largest mapped files, and who pays for them."""
+        files = (parts for key, parts in self._files.items() if kind_of(key, parts[0].path) == "file")
+        for parts in sorted(files, key=lambda parts: -sum(one.memory.pss for one in parts))[:_MAX_CHARGED]:
+            pid = next(pid for pid, regions in self._regions.items() if parts[0] in regions)
+            yield parts[0].path, payers(pid, [(parts[0].start, parts[0].end - parts[0].start)])
+
     def causes(self) -> Iterator[Cause]:
         """Yield the causes that are at least `_least`."""
         found = [*self._of_copies(), *self._of_files(), *self._of_fork()]
         anonymous = int(sum(_anonymous_pss(one) for parts in self._regions.values() for one in parts))
-        other = sum(one.bytes for one in found if one.code in ("copies", "libraries", "zeros", "written"))
-        other += sum(one.bytes for one in found if one.code == "forked" and not one.bad)
+        other = sum(one.bytes for one in found if one.code in ("copies", "forked", "libraries", "written", "zeros"))
         text = "different in each process" if len(self._regions) > 1 else "objects, buffers and stacks"
         found.append(Cause("heap", text, max(anonymous - other, 0), times=len(self._regions)))
         found += self._of_status()
@@ -392,8 +411,9 @@ class _Group:
         yield Cause("dirty", "page cache that must be written to disk before it is dropped", dirty)
 
     def _of_fork(self) -> Iterator[Cause]:
-        shared = sum(_anonymous_pss(one) for parts in self._regions.values() for one in parts if shared_of(one.memory))
-        yield Cause("forked", "shared since a fork; writing to a page copies it", int(shared))
+        every = (one.memory for parts in self._regions.values() for one in parts)
+        shared = sum(max(one.pss - one.uss, 0) for one in every if shared_of(one))
+        yield Cause("forked", "shared since a fork; writing to a page copies it", shared)
         copied = sum(self._copied_since_fork(pid) for pid in self._regions)
         text = "copied since a fork, mostly by counting references to objects"
         yield Cause("forked", text, copied, copied >= self._bad)

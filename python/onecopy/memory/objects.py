@@ -203,11 +203,11 @@ def _of_mapped(file: Any) -> Finding:
                 f"; {size(lost)} ({100 * lost / report.bytes:.0f} %) were dropped since this process warmed it: "
                 "onecopy.files.page_cache.pin or onecopy.Holder keeps it"
             )
-        why += f"; {_payers(os.getpid(), [(core.address, core.nbytes)])}"
+        why += f"; {payers(os.getpid(), [(core.address, core.nbytes)])}"
     return Finding(file.path, report.bytes, 0, "shared", file.path, why)
 
 
-def _payers(pid: int, ranges: list[tuple[int, int]]) -> str:
+def payers(pid: int, ranges: list[tuple[int, int]]) -> str:
     """Describe the control groups to which pages of a file are charged."""
     shares = charged_to(pid, ranges)
     if shares is None:

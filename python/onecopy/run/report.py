@@ -187,7 +187,7 @@ def causes_of_run(pids: Sequence[int]) -> list[Cause]:
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", "") or "its address is invalid"
             return [memory.Cause("run", f"`onecopy run` started them, but its call log cannot be read: {reason}", 0)]
-        lines = parse_lines(data)
+        lines = list(parse_lines(data))
         charged |= {str(one.get("path")): str(one["charged"]) for one in lines if "charged" in one}
         places |= {str(one["mapped"]): str(one.get("path")) for one in lines if "mapped" in one}
     found = RunReport.of(calls).with_places(places, charged)

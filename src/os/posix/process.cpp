@@ -4,14 +4,11 @@
 
 namespace onecopy::os {
 
+Result<Fd> open_memory(std::uint64_t /*process*/) { return {{}, ENOSYS}; }
+
 Result<Fd> open_page_map(std::uint64_t /*process*/) { return {{}, ENOSYS}; }
 
 Result<std::size_t> page_states(int /*page_map*/, std::uint64_t /*first_page*/, std::span<PageState> /*into*/) {
-  return {0, ENOSYS};
-}
-
-Result<std::size_t> read_memory(std::uint64_t /*process*/, std::span<const ByteRange> /*ranges*/,
-                                MutableBytes /*into*/) {
   return {0, ENOSYS};
 }
 

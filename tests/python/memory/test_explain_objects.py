@@ -1,11 +1,8 @@
-"""What `explain` says of sessions, modules and processes: private bytes where they are, and none where not."""
+"""What `explain` says of sessions, files and arrays: private bytes where they are, and none where not."""
 
 import dataclasses
 import json
-import mmap
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -140,36 +137,15 @@ def test_a_session_of_its_own_copies_has_nothing_to_share(tmp_path, save_inline)
         assert_shared(session, [os.getpid()])
 
 
-def test_another_process_is_explained_by_its_maps(tmp_path):
-    np.save(tmp_path / "data.npy", np.zeros(MIB, np.uint8))
-    program = (
-        "import numpy as np, sys; a = np.load(sys.argv[1], mmap_mode='c'); a[:8192] = 1;"
-        "heap = np.ones(50 << 20, 'u1'); print(flush=True); sys.stdin.read()"
-    )
-    child = subprocess.Popen(
-        [sys.executable, "-c", program, tmp_path / "data.npy"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    )
-    child.stdout.readline()
-    told = oc.explain(child.pid)
-    child.communicate(timeout=30)
-    found = {one.name: one for one in told.findings}
-    file = found[str(tmp_path / "data.npy")]
-    assert file.kind == "written"
-    assert 8192 <= file.private <= 4 * mmap.PAGESIZE
-    assert found["anonymous memory"].private > 50 * MIB
-    with pytest.raises(ProcessLookupError):
-        oc.explain(child.pid)
-
-
-@pytest.mark.parametrize("target", ["text", True, 1.5])
+@pytest.mark.parametrize("target", ["text", True, 1.5, [], [1.5]])
 def test_what_cannot_be_explained_is_refused(target):
-    with pytest.raises(TypeError, match="expected a process id, a session, a module, an opened file or an array"):
+    with pytest.raises(TypeError, match="expected process ids, a session, a module, an opened file or an array"):
         oc.explain(target)
 
 
-def test_a_second_sample_is_for_processes_only():
-    with pytest.raises(ValueError, match=r"interval=1 applies to processes only, not to a list"):
-        oc.explain([], interval=1)
+def test_options_of_processes_are_refused_for_objects():
+    with pytest.raises(ValueError, match=r"look_in applies to processes only, not to a str"):
+        oc.explain("text", look_in=["/"])
 
 
 def test_an_array_is_explained_by_its_address(tmp_path):
@@ -188,11 +164,3 @@ def test_records_are_explained(tmp_path):
         explained = oc.explain(rows)
         assert explained.target == f"Table of 1000 rows in {rows.path}"
         assert (explained.findings[0].kind, explained.private) == ("shared", 0)
-
-
-def test_this_process_is_explained_without_an_argument():
-    explained = oc.explain()
-    assert explained.pid == os.getpid()
-    assert explained.rss > explained.own > 0
-    assert {cause.code for cause in explained.causes} & {"heap", "cache"}
-    assert explained.findings

@@ -1,0 +1,465 @@
+"""`explain` of real processes: copies, the files whose bytes they are, what is no copy, and what cannot be read."""
+
+import mmap
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.support.kernel import needs_memory_files
+from tests.support.watched import MAP, TOUCH_ALL, Watched
+
+import onecopy as oc
+from onecopy.memory import Cause, Explanation, candidates, copies, explaining, proc
+from onecopy.memory.proc import children_of
+
+MIB = 1 << 20
+LOAD = """
+    import numpy, sys
+    held = [numpy.load(path) for path in sys.argv[1:]]
+"""
+FORK = """
+    import os
+    data = [bytearray(os.urandom(4096)) for _ in range(40 << 8)]
+    order, theirs = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        while os.read(order[0], 1):
+            for one in data[: len(data) // 2]:
+                one[0] = 1
+            os.write(theirs[1], b".")
+"""
+WRITE = """
+    os.write(order[1], b".")
+    os.read(theirs[0], 1)
+"""
+
+
+def only(explained: Explanation, code: str, name: str = "") -> Cause:
+    (found,) = [one for one in explained.causes if one.code == code and name in one.text]
+    return found
+
+
+def of_code(explained: Explanation, code: str) -> list[Cause]:
+    return [one for one in explained.causes if one.code == code]
+
+
+def truth(pids: list[int]) -> int:
+    """The bytes of anonymous pages outside of libraries that another page contains already, by reading all of them."""
+    seen, twice = set[int](), 0
+    for pid in pids:
+        code = {one.inode for one in proc.maps(pid) if "x" in one.perms}
+        with open(f"/proc/{pid}/mem", "rb", 0) as memory, open(f"/proc/{pid}/pagemap", "rb", 0) as page_map:  # noqa: PTH123
+            for region in proc.smaps(pid):
+                if not region.memory.anonymous or (region.inode and region.inode in code):
+                    continue
+                page_map.seek(region.start // mmap.PAGESIZE * 8)
+                states = np.frombuffer(page_map.read((region.end - region.start) // mmap.PAGESIZE * 8), "u8")
+                for number in np.flatnonzero((states >> 63 == 1) & (states >> 61 & 1 == 0)):
+                    memory.seek(region.start + int(number) * mmap.PAGESIZE)
+                    page = memory.read(mmap.PAGESIZE)
+                    if any(page):
+                        twice += hash(page) in seen
+                        seen.add(hash(page))
+    return twice * mmap.PAGESIZE
+
+
+@pytest.fixture
+def weights(tmp_path):
+    np.save(tmp_path / "weights.npy", np.random.default_rng(1).random(5_000_000))
+    return tmp_path / "weights.npy"
+
+
+def test_copies_of_a_file_are_found_with_their_remedy(weights):
+    with Watched(LOAD, weights, count=4) as group:
+        found = oc.explain(group.pids)
+        assert found.copies == pytest.approx(truth(group.pids), rel=0.01)
+    cause = only(found, "copies", str(weights))
+    assert (cause.times, cause.bad) == (4, True)
+    assert cause.bytes == pytest.approx(4 * weights.stat().st_size, rel=0.01)
+    assert found.copies == pytest.approx(3 * weights.stat().st_size, rel=0.05)
+    assert found.error == 0
+    assert found.remedy.startswith("Start them with\n  onecopy run -- python")
+    assert found.expected == pytest.approx(found.bytes - 3 * weights.stat().st_size, rel=0.05)
+    assert sum(one.copies for one in found.processes) == pytest.approx(found.copies, rel=0.01)
+    lines = str(found).splitlines()
+    assert max(map(len, lines)) <= 80
+    assert lines[0].startswith('4 processes of "python')
+
+
+def test_parts_of_the_memory_add_up(weights):
+    """No byte is reported twice, and none is missing."""
+    with Watched(LOAD, weights, weights, count=3) as group:
+        found = oc.explain(group.pids)
+    parts = sum(one.bytes for one in found.causes if one.code not in ("kept", "dirty", "run", "swap"))
+    assert parts == pytest.approx(found.bytes, rel=0.05)
+    assert only(found, "copies", str(weights)).times == 6
+
+
+def test_a_random_part_of_the_pages_gives_an_estimate(weights):
+    with Watched(LOAD, weights, count=3) as group:
+        exact = oc.explain(group.pids)
+        some = [oc.explain(group.pids, seconds=0.005) for _ in range(5)]
+    for one in some:
+        assert "of the private pages were compared, chosen at random" in one.notes[0]
+        assert one.error > 0
+        assert abs(one.copies - exact.copies) < 3 * one.error
+        assert one.bytes == pytest.approx(exact.bytes, rel=0.02)
+
+
+WRITERS = {
+    "npy": "numpy.save(path, data)",
+    "bin": "open(path, 'wb').write(b'x' * 13 + data.tobytes())",
+    "pickle": "pickle.dump({'name': 'odd', 'data': data}, open(path, 'wb'))",
+    "npz": "numpy.savez(path, other=numpy.arange(77), data=data)",
+    "safetensors": "safetensors.numpy.save_file({'one': data[:1003], 'two': data[1003:].copy()}, path)",
+    "pt": "torch.save({'one': torch.from_numpy(data[:1003].copy()), 'two': torch.from_numpy(data)}, path)",
+}
+READERS = {
+    "npy": "numpy.load(path)",
+    "bin": "numpy.frombuffer(open(path, 'rb').read(), offset=13)",
+    "pickle": "pickle.load(open(path, 'rb'))",
+    "npz": "numpy.load(path)['data']",
+    "safetensors": "safetensors.numpy.load_file(path)",
+    "pt": "torch.load(path)",
+}
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_a_file_is_found_at_any_alignment(tmp_path, kind):
+    needed = {"pt": "torch", "safetensors": "safetensors.numpy"}.get(kind, "numpy")
+    pytest.importorskip(needed)
+    path = tmp_path / f"data.{kind}"
+    head = f"import numpy, pickle, sys, {needed}\npath = sys.argv[1]\n"
+    code = f"{head}data = numpy.random.default_rng(3).random(1_000_000)\n{WRITERS[kind]}"
+    subprocess.run([sys.executable, "-c", code, path], check=True)
+    with Watched(f"{head}held = {READERS[kind]}", path, count=2) as group:
+        cause = only(oc.explain(group.pids), "copies", str(path))
+    assert cause.bytes == pytest.approx(2 * 8_000_000, rel=0.02)
+
+
+def test_a_file_is_found_where_the_processes_name_it(weights, tmp_path, monkeypatch):
+    """In a command line, an environment, a working folder, or a folder that the caller names; and otherwise not."""
+    code = "import numpy, os, sys\nheld = numpy.load(sys.stdin.readline().strip())"
+    start = [sys.executable, "-c", f"{code}\nprint(1, flush=True)\nsys.stdin.read()"]
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    links = tmp_path / "links" / "deep"
+    links.mkdir(parents=True)
+    (links / "model.npy").symlink_to(weights)
+    (links / "loop").symlink_to(links)
+    os.mkfifo(links / "pipe")
+    (links / "unreadable").write_bytes(bytes(2 * MIB))
+    (links / "unreadable").chmod(0)
+    for settings, options in (
+        ({"cwd": links}, {}),
+        ({"env": {**os.environ, "MODEL_FOLDER": str(links.parent)}}, {}),
+        ({}, {"look_in": [str(links)]}),
+        ({}, {}),
+    ):
+        child = subprocess.Popen(
+            start, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **{"cwd": elsewhere, **settings}
+        )
+        print(weights, file=child.stdin, flush=True)
+        child.stdout.readline()
+        found = oc.explain(child.pid, **options)
+        child.communicate()
+        assert len(of_code(found, "copies")) == bool(settings or options), settings
+    assert found.remedy == ""
+
+
+def test_a_candidate_that_shrinks_or_goes_is_no_error(weights, monkeypatch):
+    def gone(*_):
+        yield candidates.Candidate("/gone", "/gone", MIB)
+        yield candidates.Candidate("/short", str(weights), 100 * weights.stat().st_size)
+
+    monkeypatch.setattr("onecopy.memory.copies.candidates", gone)
+    with Watched(LOAD, weights) as group:
+        assert oc.explain(group.pids).bytes > 0
+
+
+def test_a_mapped_file_is_page_cache_and_no_copy(cold_file):
+    path = cold_file(32 * MIB, "weights.bin")
+    with Watched(MAP + TOUCH_ALL, path, count=3) as group:
+        found = oc.explain(group.pids)
+    cause = only(found, "cache")
+    assert 32 * MIB <= cause.bytes < 48 * MIB, "once"
+    assert "weights.bin" in cause.text
+    assert not found.bad
+
+
+def test_what_was_written_to_in_a_private_mapping_is_wrong(cold_file):
+    path = cold_file(64 * MIB, "weights.bin")
+    code = """
+        import mmap, sys
+        file = open(sys.argv[1], "rb")
+        memory = mmap.mmap(file.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        for at in range(0, 32 << 20, 4096):
+            memory[at : at + 8] = at.to_bytes(8)
+    """
+    with Watched(code, path) as group:
+        found = oc.explain(group.pids)
+    cause = only(found, "written")
+    assert cause.bad
+    assert cause.bytes == pytest.approx(32 * MIB, rel=0.01)
+    assert "writes to mapped data in place" in found.remedy
+
+
+def test_memory_that_a_fork_shares_is_no_copy_until_it_is_copied():
+    with Watched(FORK, after=WRITE) as group:
+        (parent,) = group.pids
+        pids = [parent, *children_of(parent)]
+        before = oc.explain(pids)
+        assert sum(proc.rollup(pid).uss for pid in pids) < 8 * MIB, "reading has not made the kernel copy pages"
+        group.go_on()
+        after = oc.explain(pids)
+    assert before.copies < 8 * MIB
+    assert only(before, "forked", "shared").bytes > 35 * MIB
+    assert not before.bad
+    copied = only(after, "forked", "copied")
+    assert copied.bytes == pytest.approx(20 * MIB, rel=0.2)
+    assert copied.bad
+    assert "oc.share" in after.remedy
+
+
+@needs_memory_files
+@pytest.mark.parametrize("is_mapped", [True, False])
+def test_a_file_in_memory_counts_once_even_if_nobody_maps_it(is_mapped):
+    code = f"""
+        import mmap, os, signal
+        descriptor = os.memfd_create("numbers")
+        os.ftruncate(descriptor, 64 << 20)
+        memory = mmap.mmap(descriptor, 64 << 20)
+        touch(memory)
+        if not {is_mapped}:
+            memory.close()
+        else:
+            started = os.pipe()
+            if os.fork() == 0:
+                touch(memory)
+                os.write(started[1], b".")
+                signal.pause()
+            os.read(started[0], 1)
+    """
+    with Watched(code) as group:
+        found = oc.explain([*group.pids, *children_of(group.pids[0])])
+    assert only(found, "shmem", "numbers").bytes == pytest.approx(64 * MIB, rel=0.01)
+
+
+def test_this_process_knows_what_its_allocator_keeps(python):
+    text = python("""
+        import onecopy as oc
+        held = [bytearray(5000) for _ in range(20000)]
+        del held[1::2]
+        print(sum(one.bytes for one in oc.explain().causes if one.code == "kept"))
+    """)
+    if not int(text):
+        pytest.skip("this C library does not tell what is free")
+    assert int(text) > 40 * MIB
+
+
+def test_swapped_out_pages_are_reported_and_stay_there(tmp_path):
+    if os.geteuid() or not os.path.exists("/sbin/swapon"):  # noqa: PTH110
+        pytest.skip("only root can add swap space")
+    swap = tmp_path / "swap"
+    swap.write_bytes(bytes(96 * MIB))
+    swap.chmod(0o600)
+    subprocess.run(["/sbin/mkswap", swap], check=True, capture_output=True)
+    if subprocess.run(["/sbin/swapon", swap], check=False, capture_output=True).returncode:
+        pytest.skip("this machine does not allow swap space")
+    try:
+        code = """
+            import mmap
+            memory = mmap.mmap(-1, 48 << 20, flags=mmap.MAP_PRIVATE)
+            for at in range(0, len(memory), 4096):
+                memory[at : at + 8] = at.to_bytes(8)
+            memory.madvise(21)  # MADV_PAGEOUT
+        """
+        with Watched(code) as group:
+            before = proc.status(group.pids[0]).vm_swap
+            found = oc.explain(group.pids)
+            assert proc.status(group.pids[0]).vm_swap == pytest.approx(before, abs=MIB)
+        if not before:
+            pytest.skip("the kernel swaps nothing out")
+        assert only(found, "swap").bytes == pytest.approx(before, rel=0.05)
+        assert "swapped out" in found.remedy
+    finally:
+        subprocess.run(["/sbin/swapoff", swap], check=True)
+
+
+def test_a_process_that_waits_in_the_kernel_is_skipped(monkeypatch):
+    """A parent waits without interruption until its child, made by vfork, has ended."""
+    number = {"x86_64": 56, "aarch64": 220}.get(os.uname().machine)
+    if number is None:
+        pytest.skip("the number of the system call clone is not known here")
+    flags = 0x4000 | signal.SIGCHLD  # CLONE_VFORK
+    code = f"""
+        import ctypes, os, signal, threading
+        def wait():
+            if ctypes.CDLL(None).syscall({number}, {flags}, 0, 0, 0, 0) == 0:
+                signal.pause()
+        print("ready", flush=True)
+        wait()
+    """
+    with (
+        Watched("") as group,
+        subprocess.Popen(
+            [sys.executable, "-c", "\n".join(line[8:] for line in code.splitlines())], stdout=subprocess.PIPE
+        ) as child,
+    ):
+        child.stdout.readline()
+        while proc.stat(child.pid).state != "D":
+            pass
+        found = oc.explain([*group.pids, child.pid])
+        for pid in (*children_of(child.pid), child.pid):
+            os.kill(pid, signal.SIGKILL)
+    assert [one.pid for one in found.processes] == group.pids
+    assert "waits in the kernel (state D)" in found.notes[0]
+
+
+def test_memory_that_waits_for_a_user_is_not_read():
+    """Reading a page that is registered with userfaultfd would wait for its handler."""
+    regions = [one for one in proc.smaps(os.getpid()) if one.memory.anonymous]
+    fake = [replace(one, vm_flags=("um",)) for one in regions]
+    assert copies.find({os.getpid(): fake}).data == {os.getpid(): 0}
+
+
+def test_ended_processes_are_skipped_and_alone_an_error(nobody, in_child):
+    zombie = subprocess.Popen([sys.executable, "-c", ""])
+    os.waitid(os.P_PID, zombie.pid, os.WEXITED | os.WNOWAIT)
+    with Watched("") as group:
+        found = oc.explain([*group.pids, zombie.pid, 2])
+        assert [one.pid for one in found.processes] == group.pids
+        assert len(found.notes) == 1
+        with pytest.raises(PermissionError, match="belongs to another user"):
+            in_child(oc.explain, group.pids[0], uid=nobody)
+        pid = group.pids[0]
+    zombie.wait()
+    with pytest.raises(ProcessLookupError):
+        oc.explain(pid)
+
+
+def test_without_the_permission_to_trace_the_rest_is_explained(weights, monkeypatch):
+    class Refusing:
+        page_bytes = mmap.PAGESIZE
+
+        def __init__(self, *_):
+            self.sources = 0
+
+        def add(self, *_):
+            self.sources += 1
+            raise PermissionError(1, "Operation not permitted", "/proc/1/mem")
+
+        def compare(self):
+            return [(0.0, 0.0)] * self.sources
+
+        def find(self, *_):
+            return [0.0] * self.sources
+
+    monkeypatch.setattr("onecopy.memory.copies.EqualPages", Refusing)
+    with Watched(LOAD, weights, count=2) as group:
+        found = oc.explain(group.pids)
+    assert found.copies is None
+    assert "copies of the same bytes is unknown" in str(found).replace("\n", " ")
+    assert "permission to trace" in found.notes[-1]
+    assert only(found, "heap").bytes > 2 * weights.stat().st_size
+
+
+def test_the_observed_processes_go_on_and_do_not_grow(weights):
+    """Reading faults nothing in: not the untouched pages of a mapping of 64 GiB either."""
+    code = """
+        import mmap
+        memory = mmap.mmap(-1, 1 << 36, flags=mmap.MAP_PRIVATE | 0x4000)
+        memory[5 << 30] = 1
+        count = 0
+    """
+    with Watched(code, after="count += 1") as group:
+        before = proc.status(group.pids[0]).vm_rss
+        explained = threading.Thread(target=oc.explain, args=(group.pids,))
+        explained.start()
+        group.go_on()
+        explained.join()
+        assert proc.status(group.pids[0]).vm_rss - before < MIB
+
+
+@pytest.mark.slow
+def test_a_thousand_processes_are_explained():
+    sleeping = [subprocess.Popen(["sleep", "100"]) for _ in range(1000)]
+    try:
+        found = oc.explain([one.pid for one in sleeping])
+    finally:
+        for one in sleeping:
+            one.kill()
+            one.wait()
+    assert len(found.processes) == explaining.MAX_PROCESSES
+    assert found.notes[0].startswith("744 processes not examined")
+
+
+def verb(*arguments: object, **settings: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "onecopy", "explain", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=100, **settings)
+
+
+@pytest.mark.slow
+def test_the_verb_finds_processes_and_reports_problems_by_its_status(weights, tmp_path):
+    own_name = f"worker{os.getpid()}"
+    script = tmp_path / f"{own_name}.py"
+    script.write_text("import numpy, sys, os\nheld = numpy.load(sys.argv[1])\nprint(1, flush=True)\nsys.stdin.read()")
+    workers = [
+        subprocess.Popen([sys.executable, script, weights], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        for _ in range(3)
+    ]
+    try:
+        for one in workers:
+            one.stdout.readline()
+        for found in (verb(own_name), verb(*(one.pid for one in workers)), verb(f"{own_name}.py", "--details")):
+            assert found.returncode == 3, found.stderr
+            assert "3 x 40.0 MB   private copies of" in found.stdout
+            assert f"onecopy run -- python {script} {weights}"[:60] in found.stdout.replace("\n", "")
+        assert f"\n{workers[0].pid} " in found.stdout.replace("\n ", "\n")
+        group = proc.process_text(workers[0].pid, "cgroup").splitlines()[-1].rpartition(":")[2]
+        assert verb("--cgroup", group, "--seconds", "0.1").returncode in (0, 3)
+        assert verb("--children", os.getpid(), "--fail-on", "swap").returncode == 0
+        assert verb(own_name, "--fail-on", "heap", "--json").returncode == 3
+        assert verb(own_name, "--fail-on", "everything").returncode == 2
+    finally:
+        for one in workers:
+            one.communicate()
+    assert verb(own_name).returncode == 1
+    assert "no process runs a program called" in verb(own_name).stderr
+    assert verb(workers[0].pid).returncode == 1
+    assert verb("--after", "1s", "1").returncode == verb().returncode == verb("1", "--", "true").returncode == 2
+
+
+@pytest.mark.slow
+def test_the_verb_explains_a_command(weights, tmp_path):
+    program = tmp_path / "pool.py"
+    program.write_text(
+        "import multiprocessing, numpy, sys, time\n"
+        "def load(path):\n    data = numpy.load(path)\n    time.sleep(float(sys.argv[2]))\n    return len(data)\n"
+        "if __name__ == '__main__':\n"
+        "    with multiprocessing.get_context('spawn').Pool(3) as pool:\n"
+        "        print(pool.map(load, [sys.argv[1]] * 3, chunksize=1))\n"
+        "    sys.exit(7)\n"
+    )
+    command = [sys.executable, program, weights]
+    whole = verb("--", *command, 3)
+    assert (whole.returncode, whole.stdout) == (7, "[5000000, 5000000, 5000000]\n")
+    assert "3 x 40.0 MB   private copies of" in whole.stderr
+    part = verb("--after", "3s", "--", *command, 100)
+    assert part.returncode == 3
+    assert "3 x 40.0 MB   private copies of" in part.stdout
+    assert verb("--", "no such program").returncode == 127
+    assert "before its memory could be examined" in verb("--", "true").stderr
+
+
+def test_this_process_is_explained_without_an_argument():
+    found = oc.explain()
+    assert [one.pid for one in found.processes] == [os.getpid()]
+    assert found.bytes > found.processes[0].private > 0
+    assert pickle.loads(pickle.dumps(found)) == found
