@@ -85,5 +85,5 @@ def test_weights_whose_cast_was_killed_are_cast_by_the_next_process(tmp_path, mo
     with running(command, tmp_path) as one:
         assert one.process.wait(60) == 0
         assert right in one.log
-        assert "47.1 MB of 1 file once" in one.log
+        assert "47.1 MB of 1 file" in one.log
     until(lambda: store.prune() and set(suffixes(store)) == {".about", ".oc"}, "the store to be swept")

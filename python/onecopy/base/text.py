@@ -39,6 +39,11 @@ def size(nbytes: int) -> str:
     return f"{nbytes} B" if unit == "B" else f"{significant(value)} {unit}"
 
 
+def amount(times: int, nbytes: int) -> str:
+    """Return how many bytes there are how many times, for the first column of a report: "  4 x 200 MB"."""
+    return f"{f'{times} x {size(nbytes)}' if times > 1 else size(nbytes):>12}"
+
+
 def counted(number: int, one: str, many: str = "") -> str:
     """Return a count with its noun. Without `many`, the plural is formed with "s"."""
     return f"{number} {one if number == 1 else many or one + 's'}"

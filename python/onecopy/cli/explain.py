@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
-from onecopy.base.text import counted, size
+from onecopy.base.text import amount, counted, size
 from onecopy.cli import child, options, screen
 from onecopy.memory import proc
 from onecopy.memory.explaining import Code, Explanation, explain
@@ -190,14 +190,15 @@ def _show(found: Explanation, *, details: bool, as_json: bool, on_stderr: bool =
         options.show_json(asdict(found))
         return
     console = screen.err() if on_stderr else screen.out()
-    heading, *lines = str(found).splitlines()
+    heading, _, rest = str(found).partition("\n\n")
     console.print(heading, style="bold", soft_wrap=True)
-    for line in lines:
+    for line in ("", *rest.splitlines()):
         console.print(line, style="bold red" if line.startswith("!") else "", soft_wrap=True)
     if details:
         console.print()
         for cause in found.causes:
-            screen.show_line(console, f"{cause.code:<10}{'!' if cause.bad else ' '} {cause.amount:>12}   {cause.text}")
+            mark, each = "!" if cause.bad else " ", amount(cause.times, cause.bytes // cause.times)
+            screen.show_line(console, f"{cause.code:<10}{mark} {each}   {cause.text}")
         console.print()
         _table(found).show(console)
         for group, number in Counter(one.group for one in found.processes).items():

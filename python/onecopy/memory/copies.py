@@ -95,7 +95,11 @@ def code_of(regions: Sequence[MappedRegion]) -> set[tuple[int, int]]:
 
 
 def find(
-    processes: Mapping[int, Sequence[MappedRegion]], *, seconds: float = 2.0, look_in: Sequence[str] = ()
+    processes: Mapping[int, Sequence[MappedRegion]],
+    *,
+    seconds: float = 2.0,
+    look_in: Sequence[str] = (),
+    with_files: bool = True,
 ) -> Copies:
     """Compare the private memory of processes, and find the files whose bytes it contains.
 
@@ -108,6 +112,8 @@ def find(
     look_in
         Folders or files to compare, in addition to those that the processes have open, mapped or in their command
         line, environment and working folder.
+    with_files
+        False: do not compare files.
     """
     wanted = sum(one.memory.anonymous for regions in processes.values() for one in regions)
     share = min(1.0, max(_MIN_SHARE, min(seconds * _RATE, _MAX_COMPARED) / max(wanted, 1)))
@@ -140,6 +146,8 @@ def find(
             data[pid] += int(nbytes)
     deviation = int(2 * hypot(*(each for _, each in extra)))
     readable = {pid: regions for pid, regions in processes.items() if pid not in failed}
+    if not with_files:
+        return Copies(share, data, libraries, deviation, zeros, swapped, (), failed)
     found = _files(pages, [pid for pid, _ in sources], readable, look_in, seconds)
     return Copies(share, data, libraries, deviation, zeros, swapped, found, failed)
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 from onecopy.base.run_constants import MEMORY_NAME
-from onecopy.base.text import counted, escape, size
+from onecopy.base.text import amount, counted, escape, size
 from onecopy.memory import proc
 from onecopy.memory.cgroup import container, kind_of
 from onecopy.memory.copies import Copies, code_of, find, is_library
@@ -58,8 +58,8 @@ BAD_COPIES = 16 << 20
 """Bytes from which on copies are reported as a problem. A twentieth of the memory is also a minimum."""
 _SHOWN = 8
 """Maximum number of causes that `str` returns."""
-_WIDTH, _AMOUNT = 80, 12
-"""Width of the text that `str` returns, and of its first column."""
+_WIDTH = 80
+"""Width of the text that `str` returns."""
 MAX_PROCESSES = 256
 """Maximum number of processes whose page tables are walked, beginning with the most private memory."""
 _MAX_CHARGED = 3
@@ -85,14 +85,9 @@ class Cause:
     times: int = 1
     """Number of processes, or of copies, among which `bytes` are distributed."""
 
-    @property
-    def amount(self) -> str:
-        """The memory as text, such as "4 x 200 MB"."""
-        each = size(self.bytes // self.times)
-        return f"{self.times} x {each}" if self.times > 1 else each
-
     def __str__(self) -> str:
-        return f"{'!' if self.bad else ' '} {self.amount:>{_AMOUNT}}   {_shortened(self.text, _WIDTH - _AMOUNT - 5)}"
+        mark, text = "!" if self.bad else " ", _shortened(self.text, _WIDTH - 17)
+        return f"{mark} {amount(self.times, self.bytes // self.times)}   {text}"
 
 
 @dataclass(frozen=True, slots=True)

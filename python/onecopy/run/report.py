@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from onecopy import memory
 from onecopy.base.run_constants import MEMORY_NAME, NOTHING_LOADED, RUN
-from onecopy.base.text import counted, escape, size
+from onecopy.base.text import amount, counted, escape, size
 from onecopy.memory import proc
 from onecopy.memory.remedies import HINTS
 from onecopy.run.call_log import MAX_LOG_BYTES, Call, call_of, parse_calls, parse_lines, private_bytes, read_run
@@ -71,15 +71,17 @@ class Group:
             sum(largest[pid] for pid in sampled) - max(largest[pid] for pid in sampled) - alone if sampled else 0,
         )
 
-    def __str__(self) -> str:
-        name = f"{escape(Path(self.path).name)}, " if self.path else ""
-        first = (
-            f"{name}{size(self.bytes) + ', ' if self.bytes else ''}by {counted(len(self.pids), 'process', 'processes')}"
-        )
-        text = ": ".join(part for part in (first, self.function, escape(self.reason)) if part)
+    @property
+    def text(self) -> str:
+        """The file, the functions, and the place of the bytes or the reason why they are not shared."""
+        name = escape(Path(self.path).name)
+        text = ": ".join(part for part in (name, self.function, escape(self.reason)) if part)
         text += f"; {_PLACES[self.place]}" if self.place else ""
         text += f", charged to {escape(self.charged)}" if self.charged else ""
         return f"{text}; {size(self.private)} of it are private, because they were written to" if self.private else text
+
+    def __str__(self) -> str:
+        return f"{amount(len(self.pids), self.bytes)}   {self.text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,10 +149,12 @@ class RunReport:
         if not self.shared and not self.copied and not self.read:
             return NOTHING_LOADED
         pids = {pid for one in self.shared for pid in one.pids}
-        total, saved = size(sum(one.bytes for one in self.shared)), size(self.saved)
-        first = f"{counted(len(pids), 'process', 'processes')} {'holds' if len(pids) == 1 else 'hold'} {total} of "
-        first += f"{counted(len(self.shared), 'file')} once"
-        lines = _listed(f"{first}: {saved} less than a copy in each" if self.saved > 0 else first, self.shared)
+        held = sum(one.bytes for one in self.shared)
+        first = f"{counted(len(pids), 'process', 'processes')} {'holds' if len(pids) == 1 else 'hold'} {size(held)} of "
+        first += counted(len(self.shared), "file")
+        if self.saved > 0:
+            first += f" in one copy: {size(held + self.saved)} -> {size(held)}"
+        lines = _listed(first, self.shared)
         lines += _listed("not shared:", self.copied)
         lines += _listed("read by the processes themselves:", self.read)
         lines += _listed("kept in the store after this run:", [escape(path) for path in self.stored])
@@ -191,9 +195,9 @@ def causes_of_run(pids: Sequence[int]) -> list[Cause]:
         charged |= {str(one.get("path")): str(one["charged"]) for one in lines if "charged" in one}
         places |= {str(one["mapped"]): str(one.get("path")) for one in lines if "mapped" in one}
     found = RunReport.of(calls).with_places(places, charged)
-    causes = [memory.Cause("run", f"shared by `onecopy run`: {one}", one.bytes) for one in found.shared]
+    causes = [memory.Cause("run", f"shared by `onecopy run`: {one.text}", one.bytes) for one in found.shared]
     return causes + [
-        memory.Cause("run", f"not shared by `onecopy run`: {one}", one.bytes, times=len(one.pids))
+        memory.Cause("run", f"not shared by `onecopy run`: {one.text}", one.bytes * len(one.pids), times=len(one.pids))
         for one in found.copied
     ]
 

@@ -396,7 +396,7 @@ def test_a_process_that_waits_for_a_copy_of_another_run_is_not_replaced(tmp_path
         done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.split() == [str(NBYTES)] * 2
     assert [message.split()[0] for message in asked] == [protocol.ASK]
-    assert "by 2 processes: numpy.load; a snapshot in memory" in done.stderr
+    assert "2 x 8.39 MB   x.npy: numpy.load; a snapshot in memory" in done.stderr
 
 
 @pytest.mark.slow
@@ -413,5 +413,5 @@ def test_files_of_folders_that_nobody_changes_are_mapped_themselves(run, file, t
     mapped = run("--map", str(link)) if how == "--map" else run(ONECOPY_MAP=f"/none:{link}")
     _, inode, place = mapped.loaded()
     assert (inode, place) == (file.stat().st_ino, str(file))
-    assert "x.npy, 8.39 MB, by 1 process: numpy.load; the file itself" in mapped.end()
+    assert "8.39 MB   x.npy: numpy.load; the file itself" in mapped.end()
     assert run(ONECOPY_MAP=str(tmp_path)[:-1]).loaded()[2].startswith("/memfd:")

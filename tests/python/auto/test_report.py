@@ -98,8 +98,8 @@ def test_a_file_counts_once_however_many_functions_and_calls():
     report = RunReport.of(calls, {pid: {} for pid in range(8)})
     assert report.saved == 7 * 1_500_000_000
     assert str(report).splitlines() == [
-        "8 processes hold 1.50 GB of 1 file once: 10.5 GB less than a copy in each",
-        "  model.pt, 1.50 GB, by 8 processes: torch.load, torch.nn.Module.load_state_dict",
+        "8 processes hold 1.50 GB of 1 file in one copy: 12.0 GB -> 1.50 GB",
+        "   8 x 1.50 GB   model.pt: torch.load, torch.nn.Module.load_state_dict",
     ]
 
 
@@ -110,14 +110,14 @@ def test_only_what_was_sampled_and_not_written_to_is_saved():
     assert report.shared[0].private == 1_500_000_000
     assert str(report).splitlines()[1].endswith("torch.load; 1.50 GB of it are private, because they were written to")
     assert RunReport.of(calls).saved == 0
-    assert "less than" not in str(RunReport.of([call(1)], {1: {"/m/model.pt": 7}}))
+    assert "one copy" not in str(RunReport.of([call(1)], {1: {"/m/model.pt": 7}}))
 
 
 def test_files_that_processes_read_themselves_have_advice():
     report = RunReport.of([], {}, (Group("", "/d/vectors.faiss", "map it", 2_000_000_000, (1, 2)),))
     assert str(report).splitlines() == [
         "read by the processes themselves:",
-        "  vectors.faiss, 2.00 GB, by 2 processes: map it",
+        "   2 x 2.00 GB   vectors.faiss: map it",
     ]
 
 
@@ -125,7 +125,7 @@ def test_what_is_not_shared_has_its_reason():
     report = RunReport.of([call(pid, shared=0, copied=2_000_000, reason="map_location='cuda'") for pid in (1, 2)])
     assert str(report).splitlines() == [
         "not shared:",
-        "  model.pt, 2.00 MB, by 2 processes: torch.load: map_location='cuda'",
+        "   2 x 2.00 MB   model.pt: torch.load: map_location='cuda'",
     ]
 
 

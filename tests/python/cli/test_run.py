@@ -78,8 +78,8 @@ def test_the_report_names_file_processes_and_bytes(onecopy_process, npy, tmp_pat
     assert done.returncode == 0
     assert done.stdout == "262144.0\n262144.0\n"
     first, second = done.stderr.splitlines()
-    assert first == "onecopy: 2 processes hold 2.10 MB of 1 file once: 2.10 MB less than a copy in each"
-    assert second.startswith("  a.npy, 2.10 MB, by 2 processes: numpy.load; a snapshot in memory, charged to /")
+    assert first == "onecopy: 2 processes hold 2.10 MB of 1 file in one copy: 4.19 MB -> 2.10 MB"
+    assert second.startswith("   2 x 2.10 MB   a.npy: numpy.load; a snapshot in memory, charged to /")
     report = json.loads((tmp_path / "report.json").read_text())
     assert report["saved"] == report["shared"][0]["bytes"] == 1 << 21
     assert report["shared"][0]["path"] == str(npy)
@@ -87,7 +87,7 @@ def test_the_report_names_file_processes_and_bytes(onecopy_process, npy, tmp_pat
 
 def test_a_file_that_is_mapped_itself_is_not_said_to_be_kept_in_the_store(onecopy_process, npy):
     done = onecopy_process("run", "--map", npy.parent, "--", sys.executable, "-c", LOAD, npy)
-    assert "  a.npy, 2.10 MB, by 1 process: numpy.load; the file itself" in done.stderr.splitlines()
+    assert "       2.10 MB   a.npy: numpy.load; the file itself" in done.stderr.splitlines()
     assert "kept in the store" not in done.stderr
     assert "other runs" not in done.stderr
 
@@ -112,13 +112,13 @@ while True:  # not signal.pause: it would wait forever if the signal came before
 def test_a_signal_asks_for_the_report_of_living_processes(started):
     process, _ = started(LOAD + "; import signal; signal.pause()")
     process.send_signal(signal.SIGUSR2)
-    assert process.stderr.readline() == "onecopy: 1 process holds 2.10 MB of 1 file once\n"
+    assert process.stderr.readline() == "onecopy: 1 process holds 2.10 MB of 1 file\n"
     assert process.poll() is None
 
 
 def test_calls_of_a_killed_process_are_reported(onecopy_process, npy):
     done = onecopy_process("run", "--", sys.executable, "-c", LOAD + "; import os; os.kill(os.getpid(), 9)", npy)
-    assert "a.npy, 2.10 MB, by 1 process: numpy.load" in done.stderr
+    assert "2.10 MB   a.npy: numpy.load" in done.stderr
 
 
 def test_the_command_outlives_a_killed_run(started, tmp_path):

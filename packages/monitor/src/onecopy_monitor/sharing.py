@@ -15,6 +15,7 @@ from onecopy.arrays import ArrayFile
 from onecopy.base.arguments import byte_count
 from onecopy.base.text import size
 from onecopy.memory import proc
+from onecopy.memory.copies import find
 from onecopy.memory.objects import files_under
 
 if TYPE_CHECKING:
@@ -99,8 +100,9 @@ def assert_shared(
     """Raise AssertionError, which includes a table, unless processes share one copy of the data.
 
     Each process must map the files of the data and must not have written to them (copy on write), and the proportional
-    shares must not exceed the size of the files. With `since`, an earlier result, no process may have grown; this
-    detects data that is copied when it is read or unpickled.
+    shares must not exceed the size of the files. No process may hold private copies of their bytes, which are found as
+    `onecopy.explain` finds them. With `since`, an earlier result, no process may have grown; this detects data that is
+    copied in another form when it is read or unpickled.
 
     Parameters
     ----------
@@ -151,9 +153,13 @@ def assert_shared(
         tuple(_memory_of(pid, files) for pid in _pids_of(processes)),
         since,
     )
+    copies = find({worker.pid: proc.smaps(worker.pid) for worker in seen.workers}, look_in=seen.paths).files
     tenth = seen.bytes // 10
     allowed = (tenth, max(tenth, GROWTH)) if allowance is None else (byte_count("allowance", allowance),) * 2
-    if faults := seen.faults(*allowed):
+    faults = seen.faults(*allowed)
+    held = [(one.path, pid, nbytes) for one in copies if one.path in seen.paths for pid, nbytes in one.held]
+    faults += [f"process {pid} holds a copy of {size(n)} of {path}" for path, pid, n in held if n > allowed[0]]
+    if faults:
         raise AssertionError("\n".join(["the processes do not share one copy: " + "; ".join(faults), str(seen)]))
     return seen
 

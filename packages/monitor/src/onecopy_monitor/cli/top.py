@@ -18,6 +18,8 @@ from rich.text import Text
 
 from onecopy.base.text import escape
 from onecopy.cli import screen
+from onecopy.memory import proc
+from onecopy.memory.copies import find
 from onecopy_monitor import FileReading, ProcessReading, Sampler, Totals
 from onecopy_monitor.cli import groups, top_screen
 
@@ -28,6 +30,10 @@ if TYPE_CHECKING:
 
     from onecopy_monitor import Snapshot
 
+MAX_COMPARED = 64
+"""Maximum number of processes whose pages are compared."""
+COMPARING_SECONDS = 0.2
+"""Approximate time for comparing pages."""
 HELP = "q quit  t tree  sort by: s share  a anon  f file  r rss  w swap  m faults  c cpu"
 
 
@@ -67,7 +73,9 @@ def command(
     """Show the memory of processes and the big files that they map, counting each page once.
 
     REAL is the deduplicated total: the private memory of all processes, and each shared page once. SHARE is one
-    process's share of that total. Without a PID, --regex, --cgroup or --file, all processes are sampled.
+    process's share of that total. COPIES is private memory that another page of these processes contains already,
+    estimated from a part of the pages; `onecopy explain` names the files. Without a PID, --regex, --cgroup or --file,
+    all processes are sampled.
 
     No privileges are needed: numbers that cannot be read are shown as unknown. No process is stopped.
     """
@@ -78,7 +86,10 @@ def command(
             return
         snapshot = sampler.sample()
         if as_json:
-            click.echo(json.dumps(as_dict(snapshot), indent=1))
+            values = as_dict(snapshot)
+            copies = copies_in(snapshot)
+            values["processes"] = [{**one, "copies": copies.get(one["pid"])} for one in values["processes"]]
+            click.echo(json.dumps(values, indent=1))
         elif as_csv is not None:
             _write_csv(snapshot, as_csv)
         else:
@@ -91,8 +102,22 @@ def as_dict(snapshot: Snapshot) -> dict[str, Any]:
     return {"total": values.pop("totals"), **values}
 
 
+def copies_in(snapshot: Snapshot) -> dict[int, int]:
+    """Return how many private bytes of each process another page contains already, by comparing a part of the pages.
+
+    Only the processes with the most private memory are compared.
+    """
+    regions = {}
+    for one in sorted(snapshot.processes, key=lambda one: -one.anonymous)[:MAX_COMPARED]:
+        if one.state not in "DZ":  # one that waits in the kernel could make this process wait
+            with contextlib.suppress(OSError):
+                regions[one.pid] = proc.smaps(one.pid)
+    return dict(find(regions, seconds=COMPARING_SECONDS, with_files=False).data)
+
+
 def _print(console: Console, snapshot: Snapshot, view: top_screen.View) -> None:
     view.history.add(snapshot)
+    view.copies = copies_in(snapshot)
     for line in top_screen.lines_of(snapshot, view, console.width, None):
         console.print(line, soft_wrap=True)
 
@@ -126,7 +151,7 @@ def _live(sampler: Sampler, view: top_screen.View, interval: float, budget: floa
     limit = view.limit
     console = screen.out()
     start, spent = time.monotonic(), time.process_time()
-    wait = interval
+    wait, compare_at = interval, start
     with (
         contextlib.suppress(KeyboardInterrupt, EOFError),
         single_keys() as listening,
@@ -136,6 +161,10 @@ def _live(sampler: Sampler, view: top_screen.View, interval: float, budget: floa
             before = time.process_time()
             snapshot = sampler.sample()
             view.history.add(snapshot)
+            if time.monotonic() >= compare_at:
+                spent_before = time.process_time()
+                view.copies = copies_in(snapshot)
+                compare_at = time.monotonic() + (time.process_time() - spent_before) / budget
             view.cost = (before - spent) / max(time.monotonic() - start, 1.0)
             while True:
                 view.limit = limit or _rows_that_fit(snapshot, console.height)

@@ -59,6 +59,8 @@ class View:
     """Maximum number of processes, and of files, to show; None: all."""
     cost: float | None = None
     """CPU time of sampling and display as a fraction of one CPU; None: show only the cost of sampling."""
+    copies: dict[int, int] = field(default_factory=dict)
+    """Bytes of private memory that another page contains already, by PID, for processes that were compared."""
     history: History = field(default_factory=History)
     _labels: dict[tuple[int, float], str] = field(default_factory=dict)
 
@@ -149,7 +151,7 @@ def _basis(snapshot: Snapshot) -> str:
 def _processes(snapshot: Snapshot, view: View, width: int) -> Text:
     wide = width >= WIDE
     more, last = (">SHMEM >SWAP", ">CPU") if wide else ("", "")
-    grid = screen.Grid(f">PID NAME >SHARE >ANON >FILE {more} >RSS >MIN/s >MAJ/s {last} TREND")
+    grid = screen.Grid(f">PID NAME >SHARE >ANON >COPIES >FILE {more} >RSS >MIN/s >MAJ/s {last} TREND")
     for depth, one in view.ordered(snapshot.processes)[: view.limit]:
         rates = view.history.rates(one)
         label = view.label(one) + (" (zombie)" if one.state == "Z" else "")
@@ -158,6 +160,7 @@ def _processes(snapshot: Snapshot, view: View, width: int) -> Text:
             _cut("  " * depth + label, NAME * (2 if wide else 1) - 6),
             size(one.share),
             size(one.anonymous),
+            size(view.copies[one.pid]) if one.pid in view.copies else "?",
             size(one.file),
             *((size(one.shmem), "?" if one.swap is None else size(one.swap)) if wide else ()),
             size(one.rss),
