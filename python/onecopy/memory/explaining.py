@@ -342,7 +342,7 @@ class _Group:
             pid,
             proc.label_of(pid, _name(pid)),
             sum(one.memory.pss for one in parts),
-            sum(one.memory.anonymous - shared_of(one.memory) + _alone_in_memory(one) for one in parts),
+            sum(one.memory.anonymous - one.memory.shared_anonymous + _alone_in_memory(one) for one in parts),
             self._copies.data.get(pid),
             status.vm_hwm,
             status.vm_pte,
@@ -407,7 +407,7 @@ class _Group:
 
     def _of_fork(self) -> Iterator[Cause]:
         every = (one.memory for parts in self._regions.values() for one in parts)
-        shared = sum(max(one.pss - one.uss, 0) for one in every if shared_of(one))
+        shared = sum(max(one.pss - one.uss, 0) for one in every if one.shared_anonymous)
         yield Cause("forked", "shared since a fork; writing to a page copies it", shared)
         copied = sum(self._copied_since_fork(pid) for pid in self._regions)
         text = "copied since a fork, mostly by counting references to objects"
@@ -419,12 +419,12 @@ class _Group:
         with suppress(OSError):
             regions = self._regions.get(parent) or proc.smaps(parent)
             of_parent = {one.start: one for one in regions if one.memory.anonymous}
-        alike = [(one, of_parent[one.start]) for one in parts if one.start in of_parent and shared_of(one.memory)]
-        inherited = sum(shared_of(one.memory) for one, _ in alike)
-        if inherited < max(sum(shared_of(one.memory) for one in parts) // 2, 1):
+        alike = [(one, of_parent[one.start]) for one in parts if one.start in of_parent and one.memory.shared_anonymous]
+        inherited = sum(one.memory.shared_anonymous for one, _ in alike)
+        if inherited < max(sum(one.memory.shared_anonymous for one in parts) // 2, 1):
             return 0
         return sum(
-            max(min(one.memory.anonymous, its.memory.anonymous) - shared_of(one.memory), 0) for one, its in alike
+            max(min(one.memory.anonymous, its.memory.anonymous) - one.memory.shared_anonymous, 0) for one, its in alike
         )
 
     def _of_status(self) -> Iterator[Cause]:
@@ -434,11 +434,6 @@ class _Group:
         kept = sum(one.lazy_free or 0 for one in every)
         kept += (_kept_by_malloc() or 0) if os.getpid() in self._regions else 0
         yield Cause("kept", "freed, but kept by the allocator", kept)
-
-
-def shared_of(memory: proc.Rollup) -> int:
-    """Return how many bytes of a region's anonymous memory other processes also map."""
-    return min(memory.shared_clean + memory.shared_dirty, memory.anonymous)
 
 
 def _anonymous_pss(region: MappedRegion) -> float:

@@ -93,6 +93,11 @@ class Rollup:
         """Number of bytes that only this process currently maps, both clean and dirty."""
         return self.private_clean + self.private_dirty
 
+    @property
+    def shared_anonymous(self) -> int:
+        """Of a region: number of bytes of anonymous memory that other processes also map."""
+        return min(self.shared_clean + self.shared_dirty, self.anonymous)
+
 
 @dataclass(frozen=True, slots=True)
 class Region:

@@ -39,6 +39,10 @@ SHARED_BY_RUN = {
     ".safetensors": ("safetensors", "torch", "numpy"),
 }
 """Suffixes of files, and frameworks, one of which must be loaded so that `onecopy run` can share the file."""
+_MIN_ALIKE, _SPREAD = 32 << 20, 1.25
+"""Private memory from which on processes are compared by size, and the ratio up to which they are alike."""
+RUN_BYTES, PER_PROCESS_BYTES = 14_000_000, 3_000_000
+"""Memory of the process of `onecopy run`, and of onecopy in each Python process under it."""
 HINTS = {
     ".arrow": "pyarrow.memory_map maps it",
     ".faiss": "faiss.read_index(path, faiss.IO_FLAG_MMAP_IFC) maps it",
@@ -54,6 +58,10 @@ HINTS = {
 _BUILT = (
     "If each process builds the same data, build them once: @oc.cached keeps the result of a function once per "
     "machine, and oc.share(data) passes rows to workers without a copy."
+)
+_ALIKE = (
+    "Each process holds about as much. Equal objects of Python are not equal bytes, because they contain addresses: if "
+    "the processes build the same lists, dicts or frames, oc.share(data) or @oc.cached keeps one copy."
 )
 _FORKED = "oc.share(data) keeps one copy of lists and dicts whose pages no reference count changes."
 _WRITTEN = "Find the code that writes to mapped data in place; it makes the pages private."
@@ -75,6 +83,8 @@ def remedy_of(
         return _for_copies(processes, copies, total)
     if "forked" in bad:
         return _FORKED, max(total - bad["forked"], 0)
+    if not bad and _are_alike(processes):
+        return _ALIKE, None
     swapped = f"{size(bad.get('swap', 0))} are swapped out: give the processes more memory, or start fewer."
     return next((text for code, text in (("written", _WRITTEN), ("swap", swapped)) if code in bad), ""), None
 
@@ -83,17 +93,32 @@ def _for_copies(processes: Mapping[int, Sequence[MappedRegion]], copies: Copies,
     pids = list(processes)
     loaded = {name for regions in processes.values() for name in frameworks(regions)}
     wasteful = [file for file in copies.files if file.extra]
-    if not wasteful:
+    unknown = sum(copies.data.values()) - sum(file.extra for file in copies.files)
+    shared = [file for file in wasteful if _is_shared_by_run(file, loaded)]
+    extra = sum(file.extra for file in shared) + (unknown if "onnxruntime" in loaded else 0)  # it stores other bytes
+    if not wasteful and not extra:
         preload = any("gunicorn" in " ".join(command_of(pid)) for pid in pids)
         return (_PRELOAD if preload else _BUILT), None
-    if shared := [file for file in wasteful if _is_shared_by_run(file, loaded)]:
+    if extra:
         if any(_is_under_run(pid) for pid in pids):
             return _UNDER_RUN, None
         text = f"Start {'it' if len(pids) == 1 else 'them'} with\n  onecopy run -- {command_text(pids, 60)}"
-        return text, max(total - sum(file.extra for file in shared), 0)
+        own = RUN_BYTES + PER_PROCESS_BYTES * len(pids)
+        return text, max(total - extra + own, 0)
     file = wasteful[0]
     hint = HINTS.get(Path(file.path).suffix.lower(), "map the file instead of reading it, for example by oc.open")
     return f"{Path(file.path).name}: {hint}.", max(total - file.extra, 0)
+
+
+def _are_alike(processes: Mapping[int, Sequence[MappedRegion]]) -> bool:
+    """Return whether several processes of Python hold about as much private memory each."""
+    large = [
+        sum(one.memory.anonymous - one.memory.shared_anonymous for one in regions)
+        for regions in processes.values()
+        if any("python" in Path(one.path).name for one in regions if "x" in one.perms)
+    ]
+    large = [nbytes for nbytes in large if nbytes >= _MIN_ALIKE]
+    return len(large) > 1 and max(large) <= _SPREAD * min(large)
 
 
 def frameworks(regions: Sequence[MappedRegion]) -> set[str]:
