@@ -5,6 +5,7 @@ That wheels and sdist work is asked by `make dist check-dist`, which takes minut
 
 import importlib.metadata
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -49,6 +50,29 @@ def test_the_newest_section_of_the_changelog_and_the_citation_are_of_this_versio
     released = re.findall(r"^## (\d\S*) - (\d{4}-\d\d-\d\d)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
     assert released[0] == (citation()["version"], citation()["date-released"])
     assert released[0][0] == VERSION or re.search(r"(dev|a|b|rc)\d+$", VERSION)
+
+
+def test_one_command_sets_the_version_wherever_it_is_written(tmp_path):
+    names = ["tools/set_version.py", "CITATION.cff", "CHANGELOG.md", "pyproject.toml"]
+    names += [f"packages/{package['name'].removeprefix('onecopy-')}/pyproject.toml" for package in PACKAGES]
+    cmake = ["examples/c/CMakeLists.txt", "examples/cmake_consumer/CMakeLists.txt"]
+    cmake += ["docs/howto/c.md", "docs/howto/cpp-structures.md"]
+    for name in (*names, *cmake):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    log = tmp_path / "CHANGELOG.md"
+    log.write_text(log.read_text().replace("\n## ", "\n## Unreleased\n\n* New.\n\n## ", 1))
+    command = [sys.executable, tmp_path / "tools/set_version.py", "7.8.9", "2030-01-02"]
+    subprocess.run(command, check=True)
+    assert "\n## 7.8.9 - 2030-01-02\n\n* New.\n" in log.read_text()
+    assert 'version: 7.8.9\ndate-released: "2030-01-02"\n' in (tmp_path / "CITATION.cff").read_text()
+    for name in names[3:]:
+        text = (tmp_path / name).read_text()
+        assert 'version = "7.8.9"' in text
+        assert set(re.findall(r'"onecopy[\w\[\],-]*==([^"]*)"', text)) <= {"7.8.9"}
+    for name in cmake:
+        assert set(re.findall(r"find_package\(onecopy (\S+)", (tmp_path / name).read_text())) == {"7.8"}
+    assert subprocess.run(command, capture_output=True, check=False).returncode == 1  # nothing is unreleased now
 
 
 def test_wheels_are_built_for_every_version_that_is_named_and_tested_with_files_that_are_there():
