@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from onecopy import arrays, files, store
+from onecopy import arrays, files, remote, store
 from onecopy.arrays.file import OneFile, expect_unchanged, key_of
 from onecopy.arrays.open_mode import OpenMode
 from onecopy.base.text import size
@@ -219,7 +219,7 @@ def _open_some_arrays(
     if isinstance(names, str):
         raise TypeError(f"names must be a list, not one name: pass [{names!r}]")
     parts = tuple(names)
-    if url := url_of(path):
+    if (url := url_of(path)) and not remote.is_offline():
         if how.mode == "copy":
             raise ValueError("mode 'copy' cannot be combined with a URL and `names`: use 'map' or 'auto'")
         return arrays.of_url(url, parts, private=how.private, verify=verify)

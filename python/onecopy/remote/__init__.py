@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         Origin as Origin,
         Version as Version,
         beside as beside,
+        is_offline as is_offline,
         shown,
         versions_of as versions_of,
     )
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "fetching": ("fetch", "fetch_ranges", "fetch_versions"),
-    "origin": ("NodesOnly", "Origin", "Version", "beside", "shown", "versions_of"),
+    "origin": ("NodesOnly", "Origin", "Version", "beside", "is_offline", "shown", "versions_of"),
     "transfer": ("CONNECTIONS",),
 }
 __all__ = ["CONNECTIONS", "fetch", "shown"]

@@ -7,6 +7,7 @@ import errno
 import fnmatch
 import functools
 import logging
+import os
 import time
 from itertools import pairwise
 from pathlib import Path
@@ -18,14 +19,13 @@ from onecopy.base.text import size
 from onecopy.errors import Error, FormatError, Kind
 from onecopy.files.companions import is_inside, names_in
 from onecopy.remote.nodes import Partners
-from onecopy.remote.origin import Origin, shown, versions_of
+from onecopy.remote.origin import Origin, is_offline, lacking, shown, versions_of
 from onecopy.remote.pieces import PartialFile, Ranges
 from onecopy.remote.steps import run, waited
 from onecopy.remote.transfer import CONNECTIONS, transfer
 from onecopy.store import Store, report_progress, views
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from onecopy.remote.nodes import Fetch, Nodes, Piece
@@ -58,7 +58,8 @@ def fetch(
     If several processes on the machine request a URL at the same time, one of them fetches it and the others wait. The
     path ends with the object's name and leads to the file in the store, which all processes share. Files that a shard
     index or an ONNX model names are also fetched, into the same folder. Each call asks the server for the current
-    version. The file is not flushed to the disk (``Store(durable=False)``), because it can be fetched again.
+    version. With ``ONECOPY_OFFLINE=1``, no server receives a request, and the result is the newest complete copy in the
+    store; the logger "onecopy" warns once which version it is.
 
     Parameters
     ----------
@@ -66,7 +67,8 @@ def fetch(
         ``s3://``, ``gs://``, ``az://``, ``https://``, ``http://`` or ``file://``. If the URL ends with "/", all objects
         directly below it are fetched, and the result is the path of a folder. HTTP cannot list folders.
     store
-        A store or its folder; None: the default store.
+        A store or its folder; None: the default store. Only a `Store` with ``durable=True`` flushes files to the disk;
+        otherwise, a file that a restart of the machine may have damaged is fetched again.
     names
         For a URL that ends with "/": `fnmatch` patterns. Only objects whose names match one of them are fetched.
     named
@@ -94,7 +96,7 @@ def fetch(
     OSError
         FileNotFoundError, PermissionError, ConnectionError (the server cannot be reached or fails repeatedly), or the
         disk is full. ``filename`` is the URL without user, password and query, or the path. The next call continues the
-        fetch.
+        fetch. With ``ONECOPY_OFFLINE=1``: FileNotFoundError if the store has no complete copy.
     FileChanged
         The object was replaced while it was being fetched.
     ModuleNotFoundError
@@ -124,6 +126,8 @@ def fetch(
         return Path(unquote(slash + below))
     download = _Download(store, connections, progress)
     origin = Origin(url)
+    if is_offline():
+        return download.find_copy(origin, names if url.endswith("/") else (), named=named)
     if url.endswith("/"):
         found = [name for name in waited(origin.names()) if name and any(fnmatch.fnmatch(name, one) for one in names)]
         if not found:
@@ -131,6 +135,7 @@ def fetch(
         view = download.view_of(f"{origin.shown} {sorted(found)}")
         with download.together(nodes):
             download.fetch_beside(origin, found, view)
+        os.utime(view)  # it is the newest copy of the folder
         return view
     [version] = versions_of([origin])
     view = download.view_of(origin.key(version))
@@ -239,7 +244,8 @@ class _Download:
         connections: int = CONNECTIONS,
         progress: Callable[[int, int], object] | None = None,
     ) -> None:
-        self.store = Store.of(store).with_options(where="here", durable=False)
+        durable = isinstance(store, Store) and store.durable
+        self.store = Store.of(store).with_options(where="here", durable=durable)
         self.total = 0
         """Size of all files in bytes."""
         self._done = 0
@@ -263,6 +269,32 @@ class _Download:
         """Return the folder for links to files that are fetched under a key or a list of names."""
         return views.view(self.store.folder, self.store.path(f"view of {what}").stem)
 
+    def find_copy(self, origin: Origin, patterns: Sequence[str], *, named: bool) -> Path:
+        """Return the newest copy of a file, with the files that it names, or, if there are patterns, of a folder.
+
+        Each copy consists of the files that one call has fetched. Warn which copy it is.
+        """
+        stored = {one.path.name: one for one in self.store.ls() if one.state == "ready"}
+        copies: list[tuple[int, float, Path, list[str], str]] = []
+        for view in (self.store.folder / views.FOLDER).glob("*") if patterns else ():
+            names = sorted(path.name for path in view.iterdir())
+            matched = sum(bool(fnmatch.filter(names, pattern)) for pattern in patterns)
+            if matched and view == self.view_of(f"{origin.shown} {names}"):
+                copies.append((matched, view.stat().st_mtime, view, names, f"{len(names)} files"))
+        for one in () if patterns else stored.values():
+            if one.key.startswith((f"{origin.key_prefix}etag ", f"{origin.key_prefix}modified ")):
+                path = views.link(self.view_of(one.key), origin.name, one.path)
+                names = [origin.name, *(names_in(path) if named else ())]
+                copies.append((0, one.created, path.parent, names, one.key.removeprefix(origin.key_prefix)))
+        for _, fetched, view, names, version in sorted(copies, reverse=True):
+            found = [stored.get((view / name).resolve().name) for name in names]
+            if all(one and self.store.find(one.key) for one in found):
+                if self.store.on_wait == "announce":
+                    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(fetched))
+                    _warn_once(f"onecopy: offline: {origin.shown}: {version}, fetched {when}")
+                return view if patterns else view / origin.name
+        raise lacking(origin.shown)
+
     def fetch_beside(self, origin: Origin, names: Iterable[str], view: Path) -> None:
         """Fetch the current versions of files in an origin's folder, and link to them in a view."""
         wanted = list(dict.fromkeys(names))
@@ -276,10 +308,11 @@ class _Download:
     def fetch_into(self, view: Path, files: Sequence[tuple[str, Origin, Version]]) -> None:
         """Fetch files and link to them in a view; each is given as its name in the view, its origin and its version."""
         self.total += sum(version.size for _, _, version in files)
-        used: list[Artefact] = []  # in use until all are there, so that the limit of the store removes none of them
-        for name, origin, version in files:
-            used.append(self._fetch(origin, version))
-            views.link(view, name, used[-1].path)
+        # In use until all are there, so that the limit of the store removes none of them. Linked only then, so that all
+        # links in a view lead to files that belong together.
+        used = [self._fetch(origin, version) for _, origin, version in files]
+        for (name, _, _), found in zip(files, used, strict=True):
+            views.link(view, name, found.path)
 
     def _fetch(self, origin: Origin, version: Version) -> Artefact:
         """Return a file's artefact, fetching the file unless another process does so."""
@@ -340,6 +373,11 @@ class _Download:
         report_progress(arrived)
         if self._progress is not None:
             self._progress(self._done + arrived, self.total)
+
+
+@functools.cache
+def _warn_once(text: str) -> None:
+    logging.getLogger("onecopy").warning("%s", text)
 
 
 def _announced(store: Store) -> Callable[[int, int], object] | None:

@@ -217,8 +217,13 @@ class Origin:
                 "the server sends neither ETag nor Last-Modified, so changes cannot be detected: download the file",
                 self.shown,
             )
+        return f"{self.key_prefix}{version}"
+
+    @property
+    def key_prefix(self) -> str:
+        """The beginning of the keys of all versions."""
         query = f", query {hashlib.sha256(self._query.encode()).hexdigest()[:32]}" if self._query else ""
-        return f"{self.shown}{query}, {version}"
+        return f"{self.shown}{query}, "
 
     async def chunks(
         self, version: Version, part: tuple[int, int] | None = None, *, slow: bool = False
@@ -229,6 +234,8 @@ class Origin:
         different version now, NotImplementedError if the server cannot send parts of one version, ConnectionError if a
         retry may help, and the errors of `version`.
         """
+        if is_offline():
+            raise lacking(self.shown)
         if part and not version.condition:
             raise NotImplementedError("without a strong entity tag or a time, ranges may belong to different versions")
         nbytes = _SMALL_CHUNK if slow else _CHUNK
@@ -303,6 +310,8 @@ class NodesOnly(Origin):
 
 def versions_of(origins: Sequence[Origin]) -> list[Version]:
     """Return the current versions of several objects. Raise the errors of `Origin.version`."""
+    if is_offline():
+        raise lacking(origins[0].shown)
     limit = asyncio.Semaphore(_MAX_CONCURRENT)
 
     async def one(origin: Origin) -> Version:
@@ -313,6 +322,17 @@ def versions_of(origins: Sequence[Origin]) -> list[Version]:
         return await asyncio.gather(*map(one, origins))
 
     return waited(every())
+
+
+def is_offline() -> bool:
+    """Return whether ONECOPY_OFFLINE forbids requests. It accepts the same values as HF_HUB_OFFLINE."""
+    return os.environ.get("ONECOPY_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
+
+
+def lacking(shown: str) -> FileNotFoundError:
+    """Return the error for a URL of which the store has no complete copy."""
+    reason = "ONECOPY_OFFLINE forbids requests, and the store has no complete copy: run `onecopy fetch` while online"
+    return FileNotFoundError(errno.ENOENT, reason, shown)
 
 
 def _imported() -> Any:
