@@ -24,10 +24,13 @@ nb::object item(PyObject* self, Py_ssize_t index) { return nb::inst_ptr<Rows>(se
 
 // Python sequences adjust negative indices before sq_item only if mp_subscript is missing.
 PyObject* subscript(PyObject* self, PyObject* key) {
-  if (PyIndex_Check(key) == 0) return PyObject_CallMethod(self, "_other_index", "O", key);
-  const Py_ssize_t index = PyNumber_AsSsize_t(key, PyExc_IndexError);
-  if (index == -1 && PyErr_Occurred() != nullptr) return nullptr;
-  return item(self, index).release().ptr();
+  if (PyIndex_Check(key) != 0) {
+    const Py_ssize_t index = PyNumber_AsSsize_t(key, PyExc_IndexError);
+    if (index != -1 || PyErr_Occurred() == nullptr) return item(self, index).release().ptr();
+    if (PyErr_ExceptionMatches(PyExc_TypeError) == 0) return nullptr;
+    PyErr_Clear();  // an array with more than one element
+  }
+  return PyObject_CallMethod(self, "_other_index", "(O)", key);
 }
 
 Py_ssize_t length(PyObject* self) noexcept { return static_cast<Py_ssize_t>(nb::inst_ptr<Rows>(self)->size()); }

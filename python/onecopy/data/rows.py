@@ -178,6 +178,7 @@ class List(_core.Rows, Backed, Joined[T]):
 
     ``data[i]`` decodes row i into a new Python object that equals the original and has the same types. A slice is a
     List on the same memory, created in constant time. ``data.lazy[i]`` is a view that decodes only accessed fields.
+    An integer array or a boolean mask selects rows, as `select` does; a tensor with one element is an index.
 
     Examples
     --------
@@ -205,13 +206,15 @@ class List(_core.Rows, Backed, Joined[T]):
 
     if TYPE_CHECKING:  # the compiled module has it
 
+        @overload  # type: ignore[override]  # an array is SupportsIndex, too
+        def __getitem__(self, index: slice | NDArray[Any]) -> Self: ...
         @overload
         def __getitem__(self, index: SupportsIndex) -> T: ...
-        @overload
-        def __getitem__(self, index: slice) -> Self: ...
         def __getitem__(self, index: Any) -> Any: ...
 
     def _other_index(self, index: Any) -> Self:
+        if hasattr(index, "__array__"):
+            return self.select(numbers_in(index, len(self)))
         if not isinstance(index, slice):
             raise TypeError(f"row indices must be integers or slices, not {type(index).__name__}; see select()")
         rows = range(*index.indices(len(self)))
@@ -346,13 +349,15 @@ class Chain(Joined[T], Sequence[T]):
     def __len__(self) -> int:
         return len(self._rows)
 
+    @overload  # type: ignore[override]  # an array is SupportsIndex, too
+    def __getitem__(self, index: slice | NDArray[Any]) -> Chain[T]: ...
     @overload
     def __getitem__(self, index: SupportsIndex) -> T: ...
-    @overload
-    def __getitem__(self, index: slice) -> Chain[T]: ...
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, slice):
             return Chain(*self._parts, rows=self._rows[index])
+        if getattr(index, "shape", None):
+            return self.select(numbers_in(index, len(self)))
         row = self._rows[operator.index(index)]
         part = bisect.bisect_right(self._ends, row)
         return self._parts[part][row - self._ends[part]]
@@ -390,6 +395,18 @@ def _start(shown: Iterator[str], count: int, brackets: str) -> str:
     except FormatError as error:
         return f"<{error}>"
     return brackets[0] + ", ".join(first + ["..."] * (count > len(first))) + brackets[1]
+
+
+def numbers_in(index: Any, count: int) -> NDArray[Any]:
+    """Return the row numbers in an integer array or a boolean mask for `count` rows."""
+    import numpy as np
+
+    mask = np.asarray(index)
+    if mask.dtype != bool:
+        return row_numbers(mask)
+    if mask.shape != (count,):
+        raise IndexError(f"the mask has the shape {mask.shape}, but there are {count} rows")
+    return np.flatnonzero(mask)
 
 
 def row_numbers(indices: Iterable[SupportsIndex]) -> NDArray[Any]:

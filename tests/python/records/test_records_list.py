@@ -139,6 +139,31 @@ def test_concat_is_one_sequence_of_all():
         both[5]
 
 
+@pytest.mark.parametrize("kind", ["list", "table", "chain"])
+def test_an_array_of_indices_or_a_mask_selects_rows(kind):
+    plain: list[Any] = [{"id": i} for i in range(5)] if kind == "table" else list("abcde")
+    rows: Any = oc.share(plain[:2]) + oc.share(plain[2:]) if kind == "chain" else oc.share(plain)
+    chosen = rows[np.array([3, 0, -1, 3])]
+    assert type(chosen) is type(rows)
+    assert list(chosen) == [plain[3], plain[0], plain[-1], plain[3]]
+    assert list(rows[np.array([4], np.uint8)]) == [plain[4]]
+    assert list(rows[np.array([], int)]) == []
+    assert list(rows[np.array([True, False, False, True, False])]) == [plain[0], plain[3]]
+    assert rows[np.array(2)] == rows[np.int64(2)] == plain[2]  # without an axis
+    for wrong in (np.array([5]), np.array([-6]), np.array([2**64 - 1], np.uint64), np.array([True, False])):
+        with pytest.raises(IndexError):
+            rows[wrong]
+    for wrong in (np.array([0.5]), np.zeros((2, 2), int)):
+        with pytest.raises(TypeError, match="row numbers must be"):
+            rows[wrong]
+
+
+def test_lists_and_tuples_of_indices_are_an_error_that_names_select():
+    for wrong in ([0], (0,), {0}):
+        with pytest.raises(TypeError, match=r"not (list|tuple|set); see select\(\)"):
+            oc.share(["a", "b"])[wrong]  # type: ignore[call-overload]
+
+
 def test_it_behaves_as_a_sequence():
     rows = oc.share(["a", "b", "a"])
     assert "b" in rows
