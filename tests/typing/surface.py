@@ -79,8 +79,8 @@ reveal_type(oc.open(oc.Store().get_or_build("x", print)))  # revealed: onecopy.a
 oc.open_records("x", list)  # refused: type-var
 reveal_type(oc.share(["a", "b"]))  # revealed: onecopy.data.rows.List[str]
 reveal_type(oc.share(lambda: [{"id": 1}], key="k")[0])  # revealed: dict[str, int]
-reveal_type(oc.share(["a"])[np.array([0])])  # revealed: onecopy.data.rows.List[str]
 reveal_type(oc.share(["a"])[0])  # revealed: str
+reveal_type(oc.share(["a"])[:1])  # revealed: onecopy.data.rows.List[str]
 reveal_type(oc.share({"a": 1.5}))  # revealed: onecopy.data.rows.Dict[str, float]
 reveal_type(oc.share(lambda: {"a": 1}, key="k")["a"])  # revealed: int
 
