@@ -3,6 +3,7 @@
 #include <map>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "onecopy/structs/streams.hpp"
@@ -33,8 +34,10 @@ struct Fields {
   Open wrong = one;
 #elif defined(padding)       // error: the element type has padding
   onecopy::OwningSpan<Padded> wrong;
-#elif defined(a_map)         // error: a container of nodes, such as std::map
+#elif defined(a_map)         // error: a container of nodes, such as std::map.* use a sorted std::vector or OwningSpan
   std::map<int, int> wrong;
+#elif defined(a_hash_map)    // error: a container of nodes, such as std::map.* search it with std::ranges::lower_bound
+  std::unordered_map<std::string, int> wrong;
 #elif defined(bools)         // error: a bool among mapped elements
   onecopy::OwningSpan<bool> wrong;
 #endif
@@ -71,7 +74,7 @@ struct Value {
 using Sequence = std::vector<bool>;
 #elif defined(stream_of_pointers)  // error: a pointer cannot be saved
 using Sequence = std::vector<int*>;
-#elif defined(stream_of_a_map)     // error: for std::map take a sorted std::vector
+#elif defined(stream_of_a_map)     // error: for std::map, use a sorted std::vector
 using Sequence = std::map<int, int>;
 #else
 using Sequence = std::vector<std::uint8_t>;

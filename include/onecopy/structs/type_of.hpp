@@ -205,8 +205,10 @@ constexpr Type make_type() {
   } else if constexpr (HasVisit<T> || Reflected<T> || is_pair_v<T>) {
     return make_record<T>();
   } else {
-    static_assert(!std::ranges::range<T>,
-                  "a container of nodes, such as std::map, std::set or std::list: take a sorted std::vector");
+    static_assert(
+        !std::ranges::range<T>,
+        "a container of nodes, such as std::map, std::set or std::list: use a sorted std::vector or OwningSpan "
+        "of std::pair or of a struct, and search it with std::ranges::lower_bound");
     static_assert(is_fixed<T>(), "not an aggregate, and no visit(visitor) that lists its fields");
     static_assert(std::has_unique_object_representations_v<T>,
                   "its fields cannot be seen, and it may have padding: make it an aggregate, or give it a visit()");

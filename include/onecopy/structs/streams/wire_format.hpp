@@ -62,7 +62,7 @@ struct WireFormat {
       static_assert(
           requires { value.visit(visitor); },
           "the type needs a member: template <class Visitor> void "
-          "visit(Visitor& visitor), const too where it is saved; for std::map take a sorted std::vector");
+          "visit(Visitor& visitor), const too where it is saved; for std::map, use a sorted std::vector");
       value.visit(visitor);
     }
   }
