@@ -42,6 +42,11 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     return markdown.replace("<!-- headers -->", "\n".join(headers()))
 
 
+def on_post_page(output: str, **_: Any) -> str:
+    """Keep the theme from requesting numbers about the repository when a page is read."""
+    return output.replace(' data-md-component="source"', "")
+
+
 def pages_of(items: list[Any]) -> list[str]:
     """List all pages of a menu."""
     pages: list[str] = []
