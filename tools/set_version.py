@@ -1,8 +1,8 @@
 """Set the version of all distributions for a release: tools/set_version.py X.Y.Z [YYYY-MM-DD], by default today.
 
-Changes `pyproject.toml` and those of `packages/*`, which require exactly this version of each other, and CITATION.cff.
-In CHANGELOG.md, the section "Unreleased" gets the version and the date. The CMake examples request the minor version.
-Everything else reads `pyproject.toml`.
+Changes `pyproject.toml` and those of `packages/*`, which require exactly this version, CITATION.cff and the
+conda recipe. In CHANGELOG.md, the section "Unreleased" gets the version and the date. The CMake examples request the
+minor version. Everything else reads `pyproject.toml`.
 """
 
 import argparse
@@ -38,6 +38,7 @@ def main() -> None:
     minor = ".".join(options.version.split(".")[:2])
     for name in CMAKE:
         replaced(ROOT / name, (r"(?<=find_package\(onecopy )\d+\.\d+", minor))
+    replaced(ROOT / "conda/recipe.yaml", (r'^  version: "[^"]*"', f'  version: "{options.version}"'))
     dated = (r"^date-released: .*", f'date-released: "{options.date}"')
     replaced(ROOT / "CITATION.cff", (r"^version: .*", f"version: {options.version}"), dated)
     replaced(ROOT / "CHANGELOG.md", (r"^## Unreleased$", f"## {options.version} - {options.date}"))

@@ -57,7 +57,7 @@ def test_one_command_sets_the_version_wherever_it_is_written(tmp_path):
     names += [f"packages/{package['name'].removeprefix('onecopy-')}/pyproject.toml" for package in PACKAGES]
     cmake = ["examples/c/CMakeLists.txt", "examples/cmake_consumer/CMakeLists.txt"]
     cmake += ["docs/howto/c.md", "docs/howto/cpp-structures.md"]
-    for name in (*names, *cmake):
+    for name in (*names, *cmake, "conda/recipe.yaml"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     log = tmp_path / "CHANGELOG.md"
@@ -70,6 +70,7 @@ def test_one_command_sets_the_version_wherever_it_is_written(tmp_path):
         text = (tmp_path / name).read_text()
         assert 'version = "7.8.9"' in text
         assert set(re.findall(r'"onecopy[\w\[\],-]*==([^"]*)"', text)) <= {"7.8.9"}
+    assert '\n  version: "7.8.9" #' in (tmp_path / "conda/recipe.yaml").read_text()
     for name in cmake:
         assert set(re.findall(r"find_package\(onecopy (\S+)", (tmp_path / name).read_text())) == {"7.8"}
     assert subprocess.run(command, capture_output=True, check=False).returncode == 1  # nothing is unreleased now
@@ -131,6 +132,19 @@ def test_the_distributions_have_one_version_and_need_each_other_of_it(package):
     assert "onecopy" in names_in(package["dependencies"])
     of_ours = [one for one in needed if re.match(r"onecopy-|onecopy\b.*=", one)]
     assert [one for one in of_ours if not one.endswith(f"=={VERSION}")] == []
+
+
+def test_the_conda_recipe_has_the_version_and_the_requirements_of_pyproject():
+    recipe = (ROOT / "conda/recipe.yaml").read_text()
+    assert f'\n  version: "{VERSION}" #' in recipe
+    lists = dict(re.findall(r"^  (build|host|run|run_constraints):\n((?:    - .*\n)+)", recipe, re.MULTILINE))
+    listed = {name: [line[6:].replace(" ", "") for line in text.splitlines()] for name, text in lists.items()}
+    assert listed["run"] == ["python", *PROJECT["project"]["dependencies"]]
+    needed = [one.partition(";")[0] for one in PROJECT["build-system"]["requires"]]
+    assert [one for one in needed if not one.startswith("numpy")] == [one for one in listed["host"] if "==" in one]
+    optional = PROJECT["project"]["optional-dependencies"]
+    assert sorted(listed["run_constraints"]) == sorted(optional["arrow"] + optional["onnxruntime"] + optional["remote"])
+    assert f"  summary: {PROJECT['project']['description']}\n" in recipe
 
 
 def test_workflows_call_what_is_there():
