@@ -15,6 +15,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from importlib import import_module
 from pathlib import Path
 
@@ -29,6 +30,14 @@ PAGES += sorted(ROOT.glob("*.md"))
 
 BLOCK = re.compile(r'^( *)```(\w+)(?: title="([^"]+)")?\n(.*?)^\1```$', re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+DEFINITION = re.compile(r"^\[[^\]]+\]: (\S+)$", re.MULTILINE)
+REPOSITORY = "https://github.com/onecopy/onecopy"
+OWN = re.compile(
+    rf"{REPOSITORY}/(?:blob|tree)/main/|https://raw\.githubusercontent\.com/onecopy/onecopy/main/|{REPOSITORY}(?=#|$)"
+)
+"""What the links of pages begin with that are read outside of the checkout, and lead into it."""
+ON_INDEX = [ROOT / "README.md", *sorted(ROOT.glob("packages/*/README.md"))]
+"""Pages that a package index shows, where relative links lead nowhere."""
 CODE = re.compile(r"^ *```.*?^ *```|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 
 
@@ -136,26 +145,49 @@ def anchors(page: Path) -> set[str]:
 
 
 def broken_links(page: Path) -> list[str]:
-    """List the relative links of a page that lead nowhere."""
+    """List the links of a page that lead nowhere, of those that are relative or lead into the repository."""
     broken = []
-    for link in LINK.findall(CODE.sub("", page.read_text())):
-        if re.match(r"[a-z]+:", link):
+    text = CODE.sub("", page.read_text())
+    for link in [*LINK.findall(text), *DEFINITION.findall(text)]:
+        own = OWN.match(link)
+        if re.match(r"[a-z]+:", link) and not own:
             continue
-        name, _, anchor = link.partition("#")
-        target = page.parent / name if name else page
+        name, _, anchor = link[own.end() if own else 0 :].partition("#")
+        target = ROOT / (name or "README.md") if own else page.parent / name if name else page
         if not target.exists() or (anchor and anchor not in anchors(target)):
             broken.append(link)
     return broken
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_relative_links_lead_somewhere(page):
+def test_links_into_the_tree_lead_somewhere(page):
     assert broken_links(page) == []
 
 
 def test_a_broken_link_is_seen(tmp_path):
     (tmp_path / "page.md").write_text("# One\n\n[a](no.md) [b](#one) [c](#two) [d](page.md#one) [e](https://x.y/z)\n")
     assert broken_links(tmp_path / "page.md") == ["no.md", "#two"]
+    blob = f"{REPOSITORY}/blob/main"
+    text = f"[a]({blob}/no.md) [b]({REPOSITORY}#platforms) [c]({REPOSITORY}/issues)\n\n[d]: {blob}/README.md#no\n"
+    (tmp_path / "page.md").write_text(text)
+    assert broken_links(tmp_path / "page.md") == [f"{blob}/no.md", f"{blob}/README.md#no"]
+
+
+@pytest.mark.parametrize("page", ON_INDEX, ids=name_of)
+def test_pages_on_the_package_index_have_absolute_links_and_pictures(page):
+    text = CODE.sub("", page.read_text())
+    links = [*re.findall(r"\]\(([^)\s]+)\)", text), *DEFINITION.findall(text)]
+    assert links
+    assert [link for link in links if not link.startswith("https://")] == []
+    labels = {label.lower() for label in re.findall(r"^\[([^\]]+)\]: ", text, re.MULTILINE)}
+    assert {label.lower() for label in re.findall(r"\]\[([^\]]+)\]", text)} <= labels
+
+
+def test_the_metadata_names_the_repository_to_which_pages_link():
+    for path in (ROOT / "pyproject.toml", *ROOT.glob("packages/*/pyproject.toml")):
+        assert tomllib.loads(path.read_text())["project"]["urls"]["Repository"] == REPOSITORY
+    assert f"repo_url: {REPOSITORY}\n" in (ROOT / "mkdocs.yml").read_text()
+    assert f"repository-code: {REPOSITORY}\n" in (ROOT / "CITATION.cff").read_text()
 
 
 @pytest.mark.parametrize(
@@ -217,7 +249,8 @@ def test_architecture_has_every_module_and_package():
 
 
 def test_the_readme_fits_on_one_page():
-    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+    lines = (ROOT / "README.md").read_text().splitlines()
+    assert len([line for line in lines if not DEFINITION.match(line)]) <= 120
 
 
 @pytest.mark.parametrize("page", write_pages.PAGES)
