@@ -12,6 +12,7 @@ from tests.support.ray_nodes import fetched, names_of, opened
 from tests.support.waiting import until
 
 import onecopy as oc
+from onecopy.remote import fetch
 
 ray = pytest.importorskip("ray", reason="ray is not installed")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -46,6 +47,18 @@ class TestNodesThatStay:
         assert objects.served - before == path.stat().st_size  # of two pieces
         assert handle.nodes() == sorted(node.node_id for node in shared_ray_nodes.nodes)
         assert handle.placement().node_id in handle.nodes()
+
+    @pytest.mark.usefixtures("own_store")
+    def test_offline_the_nodes_receive_the_copy_of_this_node(self, objects, shared_ray_nodes, tmp_path, monkeypatch):
+        path = tmp_path / "offline.safetensors"
+        oc.save(path, {"weight": np.arange(1 << 20, dtype=np.float64)})
+        url = objects.put("offline.safetensors", path.read_bytes())
+        fetch(url)
+        monkeypatch.setenv("ONECOPY_OFFLINE", "1")
+        asked = len(objects.requests)
+        handle = oc.ray.share(url)
+        assert ray.get(shared_ray_nodes.on(1, opened, handle))[1] == 7.0
+        assert len(objects.requests) == asked
 
     def test_a_sharded_model_of_a_node_is_received_whole(self, shared_ray_nodes, tmp_path):
         from tests.support.shards import write_set

@@ -60,7 +60,7 @@ def share(source: str | os.PathLike[str]) -> Handle:
         The URL does not name exactly one file.
     """
     nodes = RayNodes()
-    if url := url_of(source):
+    if (url := url_of(source)) and not remote.is_offline():  # offline, other nodes receive this node's copy
         if url.endswith("/"):
             raise ValueError(f"{remote.shown(url)}: expected the URL of a file, found the URL of a folder")
         origin = remote.Origin(url)
