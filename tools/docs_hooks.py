@@ -47,6 +47,11 @@ def on_post_page(output: str, **_: Any) -> str:
     return output.replace(' data-md-component="source"', "")
 
 
+def on_post_template(output_content: str, **_: Any) -> str:
+    """Do the same for pages that have no Markdown, such as 404.html."""
+    return on_post_page(output_content)
+
+
 def pages_of(items: list[Any]) -> list[str]:
     """List all pages of a menu."""
     pages: list[str] = []
