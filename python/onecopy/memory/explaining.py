@@ -277,7 +277,7 @@ def _is_stuck(pid: int) -> bool:
 
 
 _REASONS: dict[type[OSError], str] = {
-    PermissionError: "it belongs to another user",
+    PermissionError: "it belongs to another user, or does not let its user read its memory",
     ProcessLookupError: "it has ended, or has no memory, like a zombie or a thread of the kernel",
 }
 
@@ -315,7 +315,7 @@ class _Group:
                 self._files[one.dev, one.inode].append(one)
         self._in_memory = self._files_in_memory()
         self.bytes = sum(one.memory.pss for parts in regions.values() for one in parts)
-        self.bytes += sum(self._in_memory.values())
+        self.bytes += sum(self._in_memory.values()) + self._hugetlb()
         self._least = max(_MIN_BYTES, self.bytes // 100)
         self._bad = max(BAD_COPIES, self.bytes // 20)
 
@@ -331,6 +331,10 @@ class _Group:
                         mapped = sum(one.memory.pss for one in self._files.get((facts.st_dev, facts.st_ino), ()))
                         found[path.removesuffix(" (deleted)")] = max((facts.st_blocks << 9) - mapped, 0)
         return found
+
+    def _hugetlb(self) -> int:
+        """Return the bytes of private pages of hugetlbfs, which are in no other number."""
+        return sum(one.memory.private_hugetlb or 0 for parts in self._regions.values() for one in parts)
 
     def memory_of(self, pid: int) -> ProcessMemory:
         """Return the memory of one process."""
@@ -360,7 +364,7 @@ class _Group:
     def causes(self) -> Iterator[Cause]:
         """Yield the causes that are at least `_least`."""
         found = [*self._of_copies(), *self._of_files(), *self._of_fork()]
-        anonymous = int(sum(_anonymous_pss(one) for parts in self._regions.values() for one in parts))
+        anonymous = self._hugetlb() + int(sum(_anonymous_pss(one) for parts in self._regions.values() for one in parts))
         other = sum(one.bytes for one in found if one.code in ("copies", "forked", "libraries", "written", "zeros"))
         text = "different in each process" if len(self._regions) > 1 else "objects, buffers and stacks"
         found.append(Cause("heap", text, max(anonymous - other, 0), times=len(self._regions)))

@@ -183,6 +183,30 @@ def test_a_candidate_that_shrinks_or_goes_is_no_error(weights, monkeypatch):
         assert oc.explain(group.pids).bytes > 0
 
 
+def test_a_file_of_equal_bytes_hides_no_other(weights, tmp_path):
+    (tmp_path / "ones").write_bytes(b"\1" * (64 * MIB))
+    code = LOAD + "    ones = bytearray(b'\\1') * (8 << 20)\n"
+    with Watched(code, weights) as group:
+        found = oc.explain(group.pids, look_in=[str(tmp_path / "ones")])
+    assert only(found, "copies", str(weights)).times == 1
+    assert only(found, "copies", "not found").bytes == pytest.approx(8 * MIB, rel=0.05)
+
+
+def test_a_file_in_another_mount_namespace_is_found(weights, tmp_path):
+    if os.geteuid():
+        pytest.skip("only root can mount")
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    code = f"import numpy\nheld = numpy.load('{inner}/model.npy')\nprint(1, flush=True)\nimport sys\nsys.stdin.read()"
+    mount = f'mount -t tmpfs none {inner} && cp {weights} {inner}/model.npy && exec "$0" -c "$1" {inner}/model.npy'
+    command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", mount, sys.executable, code]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        child.stdout.readline()
+        found = oc.explain(child.pid)
+        child.stdin.close()
+    assert only(found, "copies", f"{inner}/model.npy").bytes == pytest.approx(weights.stat().st_size, rel=0.02)
+
+
 def test_a_mapped_file_is_page_cache_and_no_copy(cold_file):
     path = cold_file(32 * MIB, "weights.bin")
     with Watched(MAP + TOUCH_ALL, path, count=3) as group:
