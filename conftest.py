@@ -23,4 +23,5 @@ pytest_plugins = [
     "tests.support.mounts",
     "tests.support.run_server",
     "tests.support.leaks",
+    "tests.support.tested",
 ]

@@ -78,7 +78,8 @@ def _array_on(source: Source, begin: int, nbytes: int, dtype: Any) -> Any:
 def _member(npz: Any, key: str) -> Any:
     """Return an array in an npz file, on a snapshot of the archive, or None if `numpy.load` should read it."""
     names = npz.zip.NameToInfo
-    info = names[key if key in names else f"{key}.npy"] if not hasattr(npz, "_files") else names[npz._files[key]]
+    files = getattr(npz, "_files", None)  # NumPy 1 has a list here, and looks names up as below
+    info = names[files[key]] if isinstance(files, dict) else names[key if key in names else f"{key}.npy"]
     descriptor = descriptor_of(npz.zip.fp)
     if info.file_size < MIN_BYTES or descriptor is None:
         return None

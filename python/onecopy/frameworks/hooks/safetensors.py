@@ -61,7 +61,8 @@ def _load_file(filename: Any, **options: Any) -> dict[str, Any] | None:
         except FormatError:  # safetensors reads some files that onecopy refuses
             return None
         parts = Parts(source)
-        return {name: _array(source, parts, ours, opened, name) for name in opened.offset_keys()}
+        listed = getattr(opened, "offset_keys", opened.keys)  # as `load_file` of the same version lists them
+        return {name: _array(source, parts, ours, opened, name) for name in listed()}
 
 
 def _array(source: Source, parts: Parts, ours: _core.ArrayFile, opened: Any, name: str) -> Any:
