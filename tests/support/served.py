@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -54,17 +54,24 @@ def free_port() -> int:
 
 
 class Running:
-    """A command in a session of its own. `PORT` in its words is a free port."""
+    """A command in a session of its own. `PORT` in its words and in `more`, its environment, is a free port."""
 
     def __init__(
-        self, command: Sequence[str], folder: Path, cwd: Path = PROGRAMS, enter: Callable[[], None] | None = None
+        self,
+        command: Sequence[str],
+        folder: Path,
+        cwd: Path = PROGRAMS,
+        enter: Callable[[], None] | None = None,
+        more: Mapping[str, str] = {},
     ) -> None:
         self.port = free_port()
+        self.folder = folder
         self._log = folder / f"log-{self.port}"
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
                 [word.replace("PORT", str(self.port)) for word in command],
                 cwd=cwd,
+                env={**os.environ, **{name: value.replace("PORT", str(self.port)) for name, value in more.items()}},
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
@@ -75,23 +82,28 @@ class Running:
     def log(self) -> str:
         return self._log.read_text(errors="replace")
 
-    def ask(self, path: str = "/") -> Answer | None:
-        """Return the answer to a request; None if there was none."""
+    def ask(self, path: str = "/", body: bytes | None = None) -> Answer | None:
+        """Return the answer to a request, a POST if it has a body; None if there was none."""
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", body)
+        request.add_header("Content-Type", "application/json")
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=60) as response:
+            with urllib.request.urlopen(request, timeout=60) as response:
                 answer: Answer = json.load(response)
-                return answer
         except OSError:
             return None
+        return answer if "outputs" not in answer else json.loads(answer["outputs"][0]["data"][0])  # Triton's
 
-    def answers_of(self, workers: int, path: str = "/", *, seconds: float = CHILD_SECONDS) -> dict[int, Answer]:
+    def answers_of(
+        self, workers: int, path: str = "/", body: bytes | None = None, *, seconds: float = CHILD_SECONDS
+    ) -> dict[int, Answer]:
         """Ask until so many workers have answered; return the answer of each by its PID."""
         answers: dict[int, Answer] = {}
 
         def all_answered() -> bool:
             assert self.process.poll() is None, self.log
             with ThreadPoolExecutor(workers) as pool:  # at the same time, so that no worker answers all
-                answers.update({one["pid"]: one for one in pool.map(self.ask, [path] * workers) if one})
+                asked = pool.map(self.ask, [path] * workers, [body] * workers)
+                answers.update({one["pid"]: one for one in asked if one})
             return len(answers) >= workers
 
         until(all_answered, "all workers to answer", seconds=seconds)
@@ -102,9 +114,9 @@ class Running:
         pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
         return [pid for pid in pids if _session_of(pid) == self.process.pid and is_alive(pid)]
 
-    def stop(self) -> str:
+    def stop(self, signum: int = signal.SIGTERM) -> str:
         """End the command as a service manager does; return what it printed. No process of it may be left."""
-        self.process.terminate()
+        self.process.send_signal(signum)
         self.process.wait(CHILD_SECONDS)
         until(lambda: not self.group(), "all processes to end")
         return self.log

@@ -1,7 +1,10 @@
 """A model as its author loads it, and what a process that answers holds of it; nothing here knows of onecopy.
 
-The file is `$MODEL`; `python model.py FILE LAYERS` writes one, of 4 MB a layer, and `python model.py` answers once.
+The file is `$MODEL`, a torch model or an array in a .npy file. `python model.py FILE LAYERS` writes a torch model, of
+4 MB a layer, and `python model.py` answers once.
 """
+
+from __future__ import annotations
 
 import json
 import os
@@ -9,17 +12,23 @@ import sys
 import time
 from pathlib import Path
 
-import torch
+import numpy as np
 
-torch.set_num_threads(1)
+IS_ARRAY = os.environ.get("MODEL", "").endswith(".npy")
 WIDTH = 1024
+if not IS_ARRAY:
+    import torch
+
+    torch.set_num_threads(1)
 
 
 def made(layers: int) -> torch.nn.Module:
     return torch.nn.Sequential(*(torch.nn.Linear(WIDTH, WIDTH) for _ in range(layers)))
 
 
-def load() -> torch.nn.Module:
+def load() -> torch.nn.Module | np.ndarray:
+    if IS_ARRAY:
+        return np.load(os.environ["MODEL"])
     state = torch.load(os.environ["MODEL"])
     model = made(len(state) // 2)
     model.load_state_dict(state)
@@ -38,9 +47,10 @@ def train(model: torch.nn.Module) -> None:
         parameter.grad = None
 
 
-def private_bytes() -> int:
+def memory(kind: str) -> int:
+    """Return bytes of this process: "Anonymous", or "Pss", in which a page counts for the processes that share it."""
     lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith("Anonymous:")).split()[1]) << 10
+    return int(next(line for line in lines if line.startswith(f"{kind}:")).split()[1]) << 10
 
 
 def read_bytes() -> int:
@@ -54,11 +64,16 @@ def is_shared(name: str, path: str) -> bool:
     return name == path or name.startswith(f"/memfd:onecopy:{path}") or name.endswith(".oc")
 
 
-def answer(model: torch.nn.Module) -> dict[str, float]:
-    """Return what the model computes, and in bytes what this process holds, and has read for it."""
+def calculated(model: torch.nn.Module | np.ndarray) -> float:
+    if IS_ARRAY:
+        return float(model.sum())
     with torch.no_grad():
-        out = model(torch.ones(1, WIDTH)).sum().item()
-    private = private_bytes()
+        return model(torch.ones(1, WIDTH)).sum().item()
+
+
+def answer(model: torch.nn.Module | np.ndarray) -> dict[str, float]:
+    """Return what the model computes, and in bytes what this process holds, and has read for it."""
+    out, private = calculated(model), memory("Anonymous")
     held = {"Rss": 0, "Anonymous": 0}
     path, name = os.path.realpath(os.environ["MODEL"]), ""
     for line in Path("/proc/self/smaps").read_text().splitlines():
@@ -70,6 +85,7 @@ def answer(model: torch.nn.Module) -> dict[str, float]:
     return {
         "pid": os.getpid(),
         "out": out,
+        "pss": memory("Pss"),
         "private": private,
         "grown": private - BEFORE[0],
         "read": read_bytes() - BEFORE[1],
@@ -78,16 +94,23 @@ def answer(model: torch.nn.Module) -> dict[str, float]:
     }
 
 
-def together(count: int) -> None:
-    """Wait until `count` processes have come here, so that none of a pool does the work of another."""
-    folder = Path(os.environ["TOGETHER"])
+def together(count: int, step: str = "", text: str = "") -> None:
+    """Wait until `count` processes have come here, each with its text, so that none of a pool does another's work."""
+    folder = Path(os.environ["TOGETHER"] + step)
     folder.mkdir(exist_ok=True)
-    (folder / str(os.getpid())).touch()
+    (folder / str(os.getpid())).write_text(text)
     while len(list(folder.iterdir())) < count:
         time.sleep(0.01)
 
 
-BEFORE = private_bytes(), read_bytes()
+def answer_together(model: torch.nn.Module | np.ndarray, count: int = 4) -> None:
+    """Write an answer into a file when so many processes hold the model."""
+    calculated(model)
+    together(count, "-loaded")
+    together(count, "-measured", json.dumps(answer(model)))
+
+
+BEFORE = memory("Anonymous"), read_bytes()
 """Before a model is loaded."""
 
 if __name__ == "__main__":

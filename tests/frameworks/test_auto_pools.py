@@ -1,26 +1,14 @@
-"""`onecopy run` with servers as users start them: one copy of the weights, the same answers, nothing left."""
+"""`onecopy run` with pools of processes: one copy of the weights, the same answers, nothing left."""
 
 import json
 from typing import NamedTuple
 
 import pytest
 from tests.support import rounds, served
-from tests.support.served import GUNICORN, RUN, running
 
 pytestmark = pytest.mark.slow
 
 WORKERS = 3
-UVICORN = ("-m", "uvicorn", "--workers", str(WORKERS), "--port", "PORT", "app:asgi")
-SERVERS = {
-    "gunicorn": (*GUNICORN, "-w", str(WORKERS), "app:app"),
-    "gunicorn, preloaded": (*GUNICORN, "-w", str(WORKERS), "--preload", "app:app"),
-    "uvicorn_worker": (*GUNICORN, "-w", str(WORKERS), "-k", "uvicorn_worker.UvicornWorker", "app:asgi"),
-    "uvicorn_worker, preloaded": (
-        *GUNICORN,
-        *("-w", str(WORKERS), "-k", "uvicorn_worker.UvicornWorker", "--preload", "app:asgi"),
-    ),
-    "uvicorn": UVICORN,
-}
 POOLS = {
     "joblib": ("joblib",),
     "fork": ("pool", "fork"),
@@ -32,18 +20,9 @@ POOLS = {
     "DataLoader, spawn": ("loader", "spawn"),
     "DataLoader, forkserver": ("loader", "forkserver"),
 }
-EACH_TIME = {
-    "gunicorn",
-    "uvicorn",
-    "joblib",
-    "fork",
-    "spawn",
-    "fork, inherited",
-    "DataLoader, fork",
-    "DataLoader, spawn",
-}
+EACH_TIME = {"joblib", "fork", "spawn", "fork, inherited", "DataLoader, fork", "DataLoader, spawn"}
 """The other rows differ little from one of these."""
-LOADED_ONCE = ("preloaded", "inherited", "import")
+LOADED_ONCE = ("preloaded", "inherited")
 """In the names of programs of which one process loads the model, and the others fork from it."""
 
 
@@ -89,16 +68,6 @@ def test_without_onecopy_each_process_has_a_copy_of_its_own(model):
     assert model.alone["mapped"] < model.weights // 2
 
 
-@pytest.mark.parametrize("name", rounds.rows(SERVERS, EACH_TIME))
-def test_workers_of_a_server_hold_the_weights_once(model, tmp_path, name):
-    for module in ("gunicorn", "uvicorn", "uvicorn_worker"):
-        pytest.importorskip(module, reason=f"{module} is not installed")
-    with running([*RUN, *served.PYTHON, *SERVERS[name]], tmp_path) as server:
-        answers = server.answers_of(WORKERS).values()
-        report = server.stop()
-    assert_held_once(model, answers, report, callers=1 if "preloaded" in name else WORKERS)
-
-
 @pytest.mark.parametrize("name", rounds.rows(POOLS, EACH_TIME))
 def test_processes_of_a_pool_hold_the_weights_once(model, onecopy_process, name):
     pytest.importorskip("joblib", reason="joblib is not installed")
@@ -130,35 +99,3 @@ def test_a_model_that_is_given_to_a_process_is_shared_as_the_page_about_servers_
         assert (answer["mapped"] > 0.95 * model.weights) == (way == "fork")
         has_copy = answer["private"] > model.alone["private"] - model.weights // 2
         assert has_copy == (way == "joblib")  # under spawn and forkserver it is in /dev/shm, once
-
-
-@pytest.mark.parametrize("name", rounds.rows(["gunicorn", "gunicorn, preloaded", "uvicorn"], EACH_TIME))
-def test_one_import_in_the_application_reaches_the_workers_of_a_server(model, tmp_path, name):
-    pytest.importorskip(name.split(",")[0], reason="it is not installed")
-    (tmp_path / "app.py").write_text("import onecopy.auto\n" + (served.PROGRAMS / "app.py").read_text())
-    place = ("env", f"PYTHONPATH={served.PROGRAMS}")
-    with running([*place, *served.PYTHON, *SERVERS[name]], tmp_path, cwd=tmp_path) as server:
-        for answer in server.answers_of(WORKERS).values():
-            assert answer["out"] == model.alone["out"]
-            assert answer["mapped"] > 0.95 * model.weights
-
-
-@pytest.mark.parametrize("loaded", ["import", "process"])
-def test_processes_of_celery_hold_the_weights_once(model, tmp_path, monkeypatch, loaded):
-    pytest.importorskip("celery", reason="celery is not installed")
-    monkeypatch.setenv("BROKER", str(tmp_path))
-    monkeypatch.setenv("LOADED", loaded)
-    words = ("-m", "celery", "-A", "tasks", "worker", "--pool", "prefork", "--concurrency", str(WORKERS))
-    with running([*RUN, *served.PYTHON, *words, "--loglevel", "WARNING"], tmp_path) as worker:
-        answers = json.loads(served.plain("tasks.py", str(WORKERS)))
-        report = worker.stop()
-    assert_held_once(model, answers, report, callers=1 if loaded == "import" else WORKERS)
-
-
-@pytest.mark.nightly
-def test_replicas_of_ray_serve_hold_the_weights_once(model, onecopy_process):
-    pytest.importorskip("ray.serve", reason="ray is not installed")
-    done = onecopy_process("run", "--", *served.PYTHON, "deployment.py", cwd=served.PROGRAMS)
-    assert done.returncode == 0, done.stderr
-    printed = next(line for line in done.stdout.splitlines() if line.startswith("[{"))  # Ray prints messages as well
-    assert_held_once(model, json.loads(printed), done.stderr, callers=2)
