@@ -69,6 +69,18 @@ downstream: .venv/all.stamp programs ## the tests of frameworks with the newest 
 	$(BIN)/python -m pip freeze | grep -iE "^($$(echo $(NEWEST) | tr ' ' '|'))=="
 	$(BIN)/python -m pytest -q -m "not nightly" tests/frameworks
 
+LOWEST = faiss-cpu==1.11.0 gensim==4.3.3 huggingface-hub==1.3.0 joblib==1.2.0 numpy==1.26.0 onnxruntime==1.26.0 \
+  safetensors==0.4.3 scikit-learn==1.3.0 scipy==1.11.4 simsimd==6.5.16 tokenizers==0.22.1 transformers==5.0.0 usearch==2.20.0
+.PHONY: versions
+versions: .venv/all.stamp ## record the calls that `onecopy run` shares with the pinned and the lowest versions of frameworks
+	[ -x build/lowest/bin/python ] || $(BIN)/python -m venv --without-pip build/lowest
+	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+	  > $$(build/lowest/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/onecopy.pth
+	$(BIN)/python -m pip --quiet --python build/lowest/bin/python install --no-deps --only-binary :all: $(LOWEST)
+	for python in $(BIN)/python build/lowest/bin/python; do \
+	  $$python -m pytest -q --tested tests/tested.jsonl tests/frameworks/test_versions.py || exit 1; \
+	done
+
 # The C++ tests of `make test` are linked with the libraries that were built for the extension, in its folder.
 .PHONY: module-tests
 module-tests: .venv/core.stamp doctest

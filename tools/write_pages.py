@@ -1,17 +1,19 @@
 """Write the generated parts of committed pages: `python tools/write_pages.py`. With --check, only report old ones.
 
 The parts stand between `<!-- NAME -->` and `<!-- /NAME -->`, so that they can be read where the site is not built: the
-help of commands, the public names of modules, each with the first sentence of its docstring, and the tables of the
-newest record of a benchmark.
+help of commands, the public names of modules, each with the first sentence of its docstring, the tables of the newest
+record of a benchmark, and what the tests of frameworks recorded in tests/tested.jsonl.
 """
 
 import importlib
 import inspect
+import json
 import os
 import re
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -21,7 +23,11 @@ HELP = "help of the command line"
 """The help of all commands but `onecopy bench`."""
 RECORDS = ("structs", "stories")
 """The scenarios of `onecopy bench` whose newest record a page shows."""
-PART = re.compile(rf"<!-- ({NAMES}[\w.]+|{'|'.join((HELP, *RECORDS))}) -->\n.*?<!-- /\1 -->", re.DOTALL)
+SERVERS, VERSIONS = "memory of servers", "versions of frameworks"
+"""What tests/frameworks/test_servers.py measured, and test_versions.py ran."""
+PART = re.compile(
+    rf"<!-- ({NAMES}[\w.]+|{'|'.join((HELP, SERVERS, VERSIONS, *RECORDS))}) -->\n.*?<!-- /\1 -->", re.DOTALL
+)
 
 
 def helps() -> str:
@@ -84,10 +90,46 @@ def tables(scenario: str) -> str:
     return "\n\n".join([shown.heading(record), *parts, "\n".join(f"* {words}" for words in shown.sentences(record))])
 
 
+def tested(kind: str) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """Return the recorded lines of a kind by package and name, the lowest version of each first."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    lines = map(json.loads, (ROOT / "tests/tested.jsonl").read_text().splitlines())
+    for line in sorted((line for line in lines if line["kind"] == kind), key=lambda line: numbers(line["version"])):
+        found.setdefault((line["package"], line["name"]), []).append(line)
+    return dict(sorted(found.items()))
+
+
+def numbers(version: str) -> list[int]:
+    """Return a version as numbers, which can be compared."""
+    return [int(number) for number in re.findall(r"\d+", version)]
+
+
+def servers() -> str:
+    """Return a table of the memory of each server's workers."""
+    rows = ["| program | without (MB) | with `onecopy run` |", "|---|---|---|"]
+    for (_, name), lines in tested("server").items():
+        newest = lines[-1]
+        before, after = (round(newest[key] / 1e6) for key in ("before", "after"))
+        rows.append(f"| {name} {newest['version']} | {before} | {after} |")
+    return "\n".join(rows)
+
+
+def versions() -> str:
+    """Return a table of the lowest and the newest version with which the calls of each package were tested."""
+    calls: dict[tuple[str, str], list[str]] = {}
+    for (package, name), lines in tested("call").items():
+        tested_with = ", ".join(dict.fromkeys((lines[0]["version"], lines[-1]["version"])))
+        calls.setdefault((package, tested_with), []).append(re.sub(r"[\w.]*\.\w+", r"`\g<0>`", name))
+    rows = [f"| {package} {tested_with} | {', '.join(names)} |" for (package, tested_with), names in calls.items()]
+    return "\n".join(["| tested versions | calls |", "|---|---|", *rows])
+
+
 def made(name: str) -> str:
     """Return the text of the part of that name."""
     if name in RECORDS:
         return tables(name)
+    if name in (SERVERS, VERSIONS):
+        return servers() if name == SERVERS else versions()
     return helps() if name == HELP else names(name.removeprefix(NAMES))
 
 

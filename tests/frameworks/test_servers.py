@@ -98,9 +98,9 @@ SERVERS = {
     "Celery, loaded at import": Server("celery", OF_CELERY, by_client, loading=1, more={"LOADED": "import"}),
     "BentoML": Server("bentoml", ("-m", "bentoml", "serve", "bento:Server", "-p", "PORT"), by_http("/answer", b"{}")),
     "LitServe": Server("litserve", ("lit.py", "PORT"), by_http("/predict", b"{}"), stop=signal.SIGINT),
-    "HTTP server with a process pool": Server("numpy", ("http_pool.py", "PORT")),
+    "HTTP server with a pool": Server("Python", ("http_pool.py", "PORT")),
     "Jupyter kernels": Server("jupyter_client", ("kernels.py",), by_print),
-    "short tasks": Server("numpy", ("short_tasks.py",), by_files, loading=2 * WORKERS),
+    "short tasks": Server("Python", ("short_tasks.py",), by_files, loading=2 * WORKERS),
     "pytest-xdist": Server(
         "pytest-xdist", (*OF_XDIST, "checked.py"), by_files, more={"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     ),
@@ -108,7 +108,7 @@ SERVERS = {
     "Triton": Server("nvidia-pytriton", ("triton_server.py", "FOLDER/triton", "PORT"), by_http(**OF_TRITON)),
     "Airflow": Server("apache-airflow", ("-m", "airflow", "standalone"), by_files, more=AIRFLOW, stop=signal.SIGINT),
 }
-EACH_TIME = {"gunicorn", "uvicorn", "Celery", "BentoML", "LitServe", "HTTP server with a process pool"}
+EACH_TIME = {"gunicorn", "uvicorn", "Celery", "BentoML", "LitServe", "HTTP server with a pool"}
 EACH_TIME |= {"Jupyter kernels", "short tasks", "pytest-xdist"}
 """The other rows differ little from one of these, or take minutes."""
 

@@ -5,6 +5,7 @@ Each line of the file is what one test measured with one version of a package. A
 
 import importlib.metadata
 import json
+import platform
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,9 @@ class Tested:
         self._path = Path(path) if path else None
 
     def version_of(self, package: str) -> str:
-        """Return the version of a package, without a local part; skip the test if it is not installed."""
+        """Return the version of Python or of a package, without a local part; skip if the package is missing."""
+        if package == "Python":
+            return platform.python_version()
         try:
             return importlib.metadata.version(package).partition("+")[0]
         except importlib.metadata.PackageNotFoundError:
