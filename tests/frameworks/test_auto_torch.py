@@ -407,6 +407,19 @@ for nbytes in (1 << 21, 1 << 20, 1 << 22):
             print(error)
 torch.load("x.pt")
 """,
+    "a compressed archive whose entry is aligned": """
+import zipfile
+torch.save(torch.arange(1 << 19), "x.pt")
+offset = 1
+for padding in range(64):
+    if offset % 64:
+        with zipfile.ZipFile("x.pt") as x, zipfile.ZipFile("z.pt", "w", zipfile.ZIP_DEFLATED, compresslevel=0) as z:
+            z.writestr("x/padding", "x" * padding, zipfile.ZIP_STORED)
+            for name in x.namelist():
+                z.writestr(name, x.read(name))
+        offset = torch._C.PyTorchFileReader("z.pt").get_record_offset("data/0")
+print(offset % 64, torch.equal(torch.load("z.pt"), torch.load("x.pt")))
+""",
     "versions of tied weights": """
 def tied():
     module = torch.nn.Sequential(torch.nn.Linear(600, 600), torch.nn.Linear(600, 600))

@@ -48,6 +48,8 @@ _MIN_WEIGHT = 4096
 """Size in bytes below which weights are copied: the size of a page."""
 _ALIGNMENT = 64
 """Alignment in bytes of memory that torch allocates for weights."""
+_LOCAL_HEADER, _MOST_HEADER = 30, 1024
+"""Bytes of an entry's header in a zip archive, without and with its name and padding."""
 
 _loaded: dict[int, _SecondMapping] = {}
 """Second mappings of files, keyed by the address of the storage on a snapshot that `torch.load` returned."""
@@ -144,7 +146,8 @@ class _Reader:
         source = self._source
         if source is None or not source.is_of(self._file.fileno()) or begin % 64 or begin + nbytes > source.nbytes:
             return None
-        if self._reader.get_record_size(name) != nbytes:
+        size = getattr(self._reader, "get_record_size", None)  # not in torch 2.9
+        if (size is not None and size(name) != nbytes) or not _is_stored(source.descriptor, begin):
             return None
         if self._parts is None or self._second is None:
             self._parts = Parts(source)
@@ -158,6 +161,14 @@ class _Reader:
         """Release the snapshot."""
         if self._source is not None:
             self._source.close()
+
+
+def _is_stored(descriptor: int, begin: int) -> bool:
+    """Return whether the entry of a zip archive whose data begins there is uncompressed, according to its header."""
+    before = os.pread(descriptor, min(begin, _MOST_HEADER), max(begin - _MOST_HEADER, 0))
+    header = before[before.rfind(b"PK\3\4") :]
+    names_and_extra = sum(int.from_bytes(header[at : at + 2], "little") for at in (26, 28))
+    return header[8:10] == b"\0\0" and len(header) == _LOCAL_HEADER + names_and_extra
 
 
 # --- weights that are resized -----------------------------------------------------------------------------------------
@@ -443,6 +454,6 @@ def _why_copied(target: Any, source: Any) -> str:
 
 def _has_aliases(storage: Any) -> bool:
     """Return whether several tensors use this storage."""
-    count = torch._C._storage_Use_Count
-    alone = torch.empty(1)
-    return bool(count(storage._cdata) > count(alone.untyped_storage()._cdata))
+    count, tensor = torch._C._storage_Use_Count, torch.empty(1)
+    alone = tensor.untyped_storage()  # counts too in torch 2.9, like the caller's
+    return bool(count(storage._cdata) > count(alone._cdata))
