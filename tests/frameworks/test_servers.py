@@ -96,10 +96,12 @@ SERVERS = {
     "uvicorn": Server("uvicorn", OF_UVICORN),
     "Celery": Server("celery", OF_CELERY, by_client, more={"LOADED": "process"}),
     "Celery, loaded at import": Server("celery", OF_CELERY, by_client, loading=1, more={"LOADED": "import"}),
-    "BentoML": Server("bentoml", ("-m", "bentoml", "serve", "bento:Server", "-p", "PORT"), by_http("/answer", b"{}")),
-    "LitServe": Server("litserve", ("lit.py", "PORT"), by_http("/predict", b"{}"), stop=signal.SIGINT),
+    "BentoML": Server(
+        "bentoml", ("-m", "bentoml", "serve", "bento_service:Server", "-p", "PORT"), by_http("/answer", b"{}")
+    ),
+    "LitServe": Server("litserve", ("lit_server.py", "PORT"), by_http("/predict", b"{}"), stop=signal.SIGINT),
     "HTTP server with a pool": Server("Python", ("http_pool.py", "PORT")),
-    "Jupyter kernels": Server("jupyter_client", ("kernels.py",), by_print),
+    "Jupyter kernels": Server("jupyter_client", ("jupyter_kernels.py",), by_print),
     "short tasks": Server("Python", ("short_tasks.py",), by_files, loading=2 * WORKERS),
     "pytest-xdist": Server(
         "pytest-xdist", (*OF_XDIST, "checked.py"), by_files, more={"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}

@@ -1,4 +1,4 @@
-"""A LitServe server with four workers: python lit.py PORT."""
+"""A LitServe server with four workers: python lit_server.py PORT."""
 
 import sys
 
