@@ -78,7 +78,7 @@ versions: .venv/all.stamp ## record the calls that `onecopy run` shares with the
 	  > $$(build/lowest/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/onecopy.pth
 	$(BIN)/python -m pip --quiet --python build/lowest/bin/python install --no-deps --only-binary :all: $(LOWEST)
 	for python in $(BIN)/python build/lowest/bin/python; do \
-	  $$python -m pytest -q --tested tests/tested.jsonl tests/frameworks/test_versions.py || exit 1; \
+	  $$python -m pytest -q --tested tests/tested.jsonl tests/frameworks/test_auto_versions.py || exit 1; \
 	done
 
 # The C++ tests of `make test` are linked with the libraries that were built for the extension, in its folder.

@@ -24,7 +24,7 @@ HELP = "help of the command line"
 RECORDS = ("structs", "stories")
 """The scenarios of `onecopy bench` whose newest record a page shows."""
 SERVERS, VERSIONS = "memory of servers", "versions of frameworks"
-"""What tests/frameworks/test_servers.py measured, and test_versions.py ran."""
+"""What tests/frameworks/test_auto_servers.py measured, and test_auto_versions.py ran."""
 PART = re.compile(
     rf"<!-- ({NAMES}[\w.]+|{'|'.join((HELP, SERVERS, VERSIONS, *RECORDS))}) -->\n.*?<!-- /\1 -->", re.DOTALL
 )

@@ -91,27 +91,3 @@ assert joblib.load(f"{sys.argv[1]}/knn.joblib") == [1]
 """
     )
     run_shared(code, tmp_path)
-
-
-def test_vectors_of_gensim_are_mapped(tmp_path):
-    pytest.importorskip("gensim", reason="gensim is not installed")
-    code = (
-        """
-import sys, numpy as np
-import onecopy.auto
-from gensim.models import KeyedVectors
-"""
-        + SHARED
-        + """
-vectors = np.random.default_rng(0).normal(size=(2000, 600)).astype("f4")
-words = KeyedVectors(600)
-words.add_vectors([f"word {i}" for i in range(len(vectors))], vectors)
-path = f"{sys.argv[1]}/words"
-words.save(path, sep_limit=1000)
-loaded = KeyedVectors.load(path)
-assert (loaded.vectors == vectors).all()
-assert loaded.most_similar("word 1") == words.most_similar("word 1")
-assert shared("numpy.load") == vectors.nbytes
-"""
-    )
-    run_shared(code, tmp_path)

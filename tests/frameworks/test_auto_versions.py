@@ -1,6 +1,6 @@
 """Each call that `onecopy run` shares, with the installed version of its package: the same result, from shared memory.
 
-`pytest --tested tests/tested.jsonl tests/frameworks/test_versions.py` records the versions for the documentation.
+`pytest --tested tests/tested.jsonl tests/frameworks/test_auto_versions.py` records the versions for the documentation.
 """
 
 import importlib.metadata
