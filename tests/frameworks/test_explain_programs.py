@@ -18,7 +18,8 @@ from tests.support.pages import twice_in
 
 import onecopy as oc
 from onecopy.memory import proc
-from onecopy.memory.selection import command_of, with_descendants
+from onecopy.memory.proc import command_of
+from onecopy.memory.selection import with_descendants
 
 pytestmark = pytest.mark.slow
 WORKERS = 4

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from onecopy.memory import proc
-from onecopy.memory.selection import command_of
+from onecopy.memory.proc import command_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -393,6 +393,18 @@ def children_of(pid: int) -> list[int]:
     return found
 
 
+def command_of(pid: int) -> list[str]:
+    """Return the words of a process's command line, or [] for a kernel thread or a process that has ended.
+
+    >>> bool(command_of(os.getpid()))
+    True
+    """
+    with suppress(OSError):
+        text = process_text(pid, "cmdline").rstrip("\0")
+        return text.split("\0") if text else []
+    return []
+
+
 _INTERPRETERS = ("python", "pypy", "node", "java", "ruby", "perl", "bash", "sh", "dash")
 
 
@@ -404,9 +416,7 @@ def label_of(pid: int, name: str) -> str:
     >>> label_of(0, "postgres")
     'postgres'
     """
-    with suppress(OSError):
-        return label_from(process_text(pid, "cmdline").rstrip("\0").split("\0"), name)
-    return name
+    return label_from(command_of(pid), name)
 
 
 def label_from(words: list[str], name: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING
 from onecopy.base.run_constants import RUN
 from onecopy.base.text import size
 from onecopy.memory import proc
-from onecopy.memory.selection import command_of
+from onecopy.memory.proc import command_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -151,7 +150,7 @@ def _typed(words: list[str]) -> list[str]:
     first = os.path.basename(words[0])  # noqa: PTH119 - text
     if first.startswith("python") and len(words) > 1 and not words[1].startswith("-"):
         script = os.path.basename(words[1])  # noqa: PTH119
-        if shutil.which(script):
+        if any(os.access(os.path.join(folder, script), os.X_OK) for folder in os.get_exec_path()):  # noqa: PTH118
             return [script, *words[2:]]
     return [first, *words[1:]]
 

@@ -9,7 +9,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from onecopy.memory import cgroup, proc
-from onecopy.memory.proc import children_of
+from onecopy.memory.proc import children_of, command_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,18 +22,6 @@ def all_pids() -> list[int]:
     True
     """
     return sorted(int(name) for name in os.listdir("/proc") if name.isdigit())  # noqa: PTH208
-
-
-def command_of(pid: int) -> list[str]:
-    """Return the words of a process's command line, or [] for a kernel thread or a process that has ended.
-
-    >>> bool(command_of(os.getpid()))
-    True
-    """
-    with suppress(OSError):
-        text = proc.process_text(pid, "cmdline").rstrip("\0")
-        return text.split("\0") if text else []
-    return []
 
 
 def named(name: str) -> list[int]:

@@ -46,7 +46,7 @@ def test_a_meaning_has_one_name_in_all_verbs(name):
 
 
 def test_what_is_no_pid_is_called_that(capsys):
-    assert command_line.run(["explain", "a.npy"]) == 2
+    assert command_line.run(["explain", "--children", "a.npy"]) == 2
     assert "'a.npy' is not a valid PID" in capsys.readouterr().err
 
 
