@@ -40,7 +40,7 @@ std::vector<double> find(EqualPages& self, nb::handle block, std::uint64_t file)
 
 }  // namespace
 
-void bind_processes(nb::module_& module) {
+void bind_processes(const nb::module_& module) {
   nb::class_<PagesRead>(module, "PagesRead", "The private pages that `EqualPages.add` read, in bytes.")
       .def("__repr__", &repr_of, nb::sig("def __repr__(self) -> str"))
       .def_ro("present", &PagesRead::present, "Private pages in memory.")

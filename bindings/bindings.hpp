@@ -27,7 +27,7 @@ void bind_files(nb::module_& module);
 void bind_owned_arrays(nb::module_& module);
 void bind_store(nb::module_& module);
 void bind_page_cache(nb::module_& module);
-void bind_processes(nb::module_& module);
+void bind_processes(const nb::module_& module);
 void bind_formats(nb::module_& module);
 void bind_arrays(nb::module_& module);
 void bind_scratch(nb::module_& module);
