@@ -184,6 +184,22 @@ def test_a_candidate_that_shrinks_or_goes_is_no_error(weights, monkeypatch):
         assert oc.explain(group.pids).bytes > 0
 
 
+def test_huge_pages_are_compared_and_stay_huge():
+    code = """
+        import mmap, random
+        memory = mmap.mmap(-1, 16 << 20, flags=mmap.MAP_PRIVATE)
+        memory.madvise(mmap.MADV_HUGEPAGE)
+        memory[:] = random.Random(5).randbytes(len(memory))
+    """
+    with Watched(code, count=2) as group:
+        before = [proc.rollup(pid).anon_huge_pages for pid in group.pids]
+        found = oc.explain(group.pids)
+        assert [proc.rollup(pid).anon_huge_pages for pid in group.pids] == before
+    assert found.copies >= 16 * MIB
+    if not all(before):
+        pytest.skip("the kernel gives no huge pages")
+
+
 def test_a_file_of_equal_bytes_hides_no_other(weights, tmp_path):
     (tmp_path / "ones").write_bytes(b"\1" * (64 * MIB))
     code = LOAD + "    ones = bytearray(b'\\1') * (8 << 20)\n"
