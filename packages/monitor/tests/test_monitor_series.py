@@ -6,7 +6,7 @@ from hypothesis import given, strategies as st
 from tests.support.samples import MB, ROWS, file_sample, process, row
 
 from onecopy_monitor import COLUMNS, Curve, Sample, Series, series as module
-from onecopy_monitor.table import series_table
+from onecopy_monitor.text_tables import series_table
 
 
 @given(st.lists(ROWS, min_size=1, max_size=60), st.integers(4, 9))

@@ -18,22 +18,22 @@ TYPE_CHECKING = False  # typing takes longer to import than the rest of this mod
 if TYPE_CHECKING:
     from onecopy.memory import cgroup as cgroup, proc as proc
     from onecopy.memory.cgroup import Container, container
-    from onecopy.memory.explaining import Cause, Explanation, ProcessMemory, explain
+    from onecopy.memory.explaining import Cause, ExaminedProcess, Explanation, explain
     from onecopy.memory.objects import Finding, ObjectExplanation
 
 _HOMES = {
     "cgroup": ("Container", "container"),
-    "explaining": ("Cause", "Explanation", "ProcessMemory", "explain"),
+    "explaining": ("Cause", "Explanation", "ExaminedProcess", "explain"),
     "objects": ("Finding", "ObjectExplanation"),
 }
 
 __all__ = [
     "Cause",
     "Container",
+    "ExaminedProcess",
     "Explanation",
     "Finding",
     "ObjectExplanation",
-    "ProcessMemory",
     "container",
     "explain",
 ]

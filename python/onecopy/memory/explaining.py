@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from onecopy.memory.proc import Key, MappedRegion
 
-__all__ = ["Cause", "Code", "Explanation", "ProcessMemory", "explain"]
+__all__ = ["Cause", "Code", "ExaminedProcess", "Explanation", "explain"]
 
 Code: TypeAlias = Literal[
     "cache",
@@ -91,7 +91,7 @@ class Cause:
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessMemory:
+class ExaminedProcess:
     """The memory of one process, in bytes."""
 
     pid: int
@@ -120,7 +120,7 @@ class Explanation:
 
     name: str
     """The command of the processes as text."""
-    processes: tuple[ProcessMemory, ...]
+    processes: tuple[ExaminedProcess, ...]
     """The processes that could be examined, beginning with the most memory."""
     bytes: int
     """Memory of all these processes together, where each page counts once."""
@@ -336,13 +336,13 @@ class _Group:
         """Return the bytes of private pages of hugetlbfs, which are in no other number."""
         return sum(one.memory.private_hugetlb or 0 for parts in self._regions.values() for one in parts)
 
-    def memory_of(self, pid: int) -> ProcessMemory:
+    def memory_of(self, pid: int) -> ExaminedProcess:
         """Return the memory of one process."""
         parts, status = self._regions[pid], self._states[pid]
         group = None
         with suppress(OSError):  # it has ended meanwhile
             group = container(pid)
-        return ProcessMemory(
+        return ExaminedProcess(
             pid,
             proc.label_of(pid, _name(pid)),
             sum(one.memory.pss for one in parts),

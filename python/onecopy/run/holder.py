@@ -31,28 +31,21 @@ until memory is needed. A forked child does not inherit locks, but names stay ta
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import mmap
 import os
 import resource
-import socket
-import time
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from onecopy import _core
 from onecopy.base.arguments import byte_count, non_negative, path_text
-from onecopy.base.run_constants import memory_file
 from onecopy.base.text import counted, size as in_words
 from onecopy.files.identity import file_identity
 from onecopy.files.mapping import Closeable, Mapping
 from onecopy.files.page_cache import available_memory, expect_memory, pin, residency, unpin, warm
 from onecopy.memory import proc
 from onecopy.remote.location import files_of
-from onecopy.store import Store, protocol, snapshots, views
+from onecopy.run.held_names import HeldName
+from onecopy.store import snapshots
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping as Dict
@@ -107,7 +100,7 @@ class _File:
     """A path, and the part of the file that is held."""
 
     path: str
-    name: _Name | None = None
+    name: HeldName | None = None
     mapping: Mapping | None = None
     """A mapping of the file, or of the generation of its name."""
     seen: tuple[int, ...] | None = None
@@ -132,123 +125,6 @@ class _File:
         if self.mapping is not None:
             self.mapping.close()  # releases the locks too
         self.mapping, self.wanted, self.resident, self.locked = None, 0, 0, 0
-
-
-class _Name(Closeable):
-    """A name that this process owns: a lock, and a link to a descriptor that other processes can open.
-
-    A new generation atomically replaces the descriptor's file. If logind removes the lock in /dev/shm, an abstract
-    socket still excludes other holders; the kernel reports its owner, so other users cannot fake it.
-    """
-
-    def __init__(self, name: str) -> None:
-        self.name, self.generation, self._process = name, 0, os.getpid()
-        self._link = Path(snapshots.link_of(name))
-        self.made_of: tuple[int, ...] = ()
-        """Identity of the file that was copied."""
-        self._lock = self._descriptor = -1
-        self._socket = socket.socket(socket.AF_UNIX)
-        try:
-            self._take_socket(f"\0onecopy-hold-{os.geteuid()}-{name}")
-            self._descriptor = memory_file(snapshots.HELD_NAME + name)  # empty until there is a generation
-            self.restore()
-        except BaseException:
-            self.close()
-            raise
-
-    @property
-    def _target(self) -> str:
-        return f"/proc/{self._process}/fd/{self._descriptor}"
-
-    def _lock_path(self) -> Path:
-        return self._link.with_name(f".{self.name}")
-
-    def restore(self) -> None:
-        """Restore the lock and the link if logind has removed them. Raise EBUSY if another process has the name."""
-        with suppress(OSError):  # processes that asked who owns the name
-            while True:
-                self._socket.accept()[0].close()
-        self._link = Path(snapshots.link_of(self.name))  # the folder may have changed
-        if self._has_lock() and self._has_link():
-            return
-        store = Store(place="memory").folder
-        self._link.parent.mkdir(mode=0o700, exist_ok=True)
-        views.sweep_holds(store)
-        deadline = time.monotonic() + 0.2
-        while not self._has_lock():
-            try:
-                self._open_lock()
-            except BlockingIOError:  # perhaps a process that sweeps holds it
-                if time.monotonic() > deadline:
-                    raise self._refusal() from None
-                time.sleep(0.01)
-        new = self._link.with_name(f".-{self.name}")  # cannot be the lock of a name, which never begins with "-"
-        new.unlink(missing_ok=True)
-        new.symlink_to(self._target)
-        new.replace(self._link)
-
-    def _take_socket(self, address: str) -> None:
-        try:
-            self._socket.bind(address)
-            self._socket.listen()
-            self._socket.setblocking(False)
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE and user_at(address) == os.geteuid():
-                raise self._refusal() from None
-
-    def _refusal(self) -> OSError:
-        holder = "another process"
-        with suppress(OSError, IndexError):
-            holder = f"process {os.readlink(self._link).split('/')[2]}"  # noqa: PTH115 - text
-        return OSError(errno.EBUSY, f"{holder} holds this name", f"hold:{self.name}")
-
-    def _open_lock(self) -> None:
-        if self._lock >= 0:
-            os.close(self._lock)
-        self._lock = -1
-        descriptor = os.open(self._lock_path(), os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(descriptor)
-            raise
-        self._lock = descriptor
-
-    def _has_lock(self) -> bool:
-        """Return whether this process has locked the current file at the path."""
-        with suppress(OSError):
-            return os.path.samestat(os.fstat(self._lock), self._lock_path().lstat())
-        return False
-
-    def _has_link(self) -> bool:
-        with suppress(OSError):
-            return os.readlink(self._link) == self._target  # noqa: PTH115 - text
-        return False
-
-    def lead_to(self, generation: Mapping, made_of: tuple[int, ...]) -> None:
-        os.dup2(generation.fileno(), self._descriptor, inheritable=False)
-        self.generation, self.made_of = self.generation + 1, made_of
-
-    def close(self) -> None:
-        if self._descriptor >= 0 and os.getpid() == self._process:
-            for path, is_own in ((self._link, self._has_link()), (self._lock_path(), self._has_lock())):
-                if is_own:  # unlink before the lock is released
-                    with suppress(OSError):
-                        path.unlink()
-        self._socket.close()
-        for descriptor in (self._descriptor, self._lock):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self._descriptor = self._lock = -1
-
-
-def user_at(address: str) -> int | None:
-    """Return the user whose process listens at an address, or None if there is none or the user is unknown here."""
-    with suppress(OSError), socket.socket(socket.AF_UNIX) as other:
-        other.setblocking(False)
-        other.connect(address)
-        return _core.known_user(protocol.peer(other)[1])
-    return None
 
 
 class Holder(Closeable):
@@ -313,7 +189,7 @@ class Holder(Closeable):
         try:
             for name, path in (names or {}).items():
                 with Mapping(path):  # an error now, not at the first refresh
-                    self._files.append(_File(path_text(path), _Name(name)))
+                    self._files.append(_File(path_text(path), HeldName(name)))
             for text in dict.fromkeys(file for path in paths for file in files_of(path)):
                 self._files.append(_File(text, mapping=Mapping(text)))
         except BaseException:
@@ -429,7 +305,7 @@ def _compared(file: _File) -> Change | None:
     return file.change("replaced", "the path refers to another file") if replaced else None
 
 
-def _renewed(file: _File, name: _Name, left: int) -> Change | None:
+def _renewed(file: _File, name: HeldName, left: int) -> Change | None:
     """Compare a path with the copied file. If it has changed and is stable, copy it unless it exceeds `left` bytes."""
     try:
         name.restore()

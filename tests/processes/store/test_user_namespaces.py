@@ -19,7 +19,7 @@ from tests.support.places import reached_by_all
 
 import onecopy as oc
 from onecopy import _core
-from onecopy.run import holder
+from onecopy.run import held_names
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become other users")
 
@@ -150,10 +150,10 @@ def test_a_process_of_an_unknown_user_is_not_of_this_one(tmp_path: Path) -> None
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(address)
         listening.listen()
-        assert holder.user_at(address) == 0
-        assert in_namespace(VICTIM, NOBODY, holder.user_at, address) is None
-        assert in_namespace(VICTIM, 1000, holder.user_at, address) is None
-        assert call_in_child(holder.user_at, address, uid=NOBODY) == 0
+        assert held_names.user_at(address) == 0
+        assert in_namespace(VICTIM, NOBODY, held_names.user_at, address) is None
+        assert in_namespace(VICTIM, 1000, held_names.user_at, address) is None
+        assert call_in_child(held_names.user_at, address, uid=NOBODY) == 0
 
 
 def test_only_an_id_that_may_be_anybodys_is_unknown() -> None:

@@ -120,7 +120,7 @@ def test_a_planted_include_is_found(tree: Path, place: str, line: str, message: 
         ("python/onecopy/data/rows.py", "import onecopy_images"),
         ("python/onecopy/run/holder.py", "import onecopy.images"),
         ("packages/images/src/onecopy_images/regions.py", "import onecopy_images.outputs"),
-        ("python/onecopy/memory/explaining.py", "import onecopy_monitor.table"),
+        ("python/onecopy/memory/explaining.py", "import onecopy_monitor.text_tables"),
         ("packages/monitor/src/onecopy_monitor/samples.py", "import onecopy_monitor.watching"),
     ],
 )

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from onecopy_monitor.series import Curve, FilePeak, Height, Holder, Peaks, ProcessSeries, Series
     from onecopy_monitor.sharing import MemoryOfWorker, Sharing, assert_shared
     from onecopy_monitor.snapshots import Cost, FileReading, ProcessReading, Snapshot, Totals, Walk, WatchCost
-    from onecopy_monitor.table import ProcessMemory, memory_of, memory_table
+    from onecopy_monitor.text_tables import ProcessMemory, memory_of, memory_table
     from onecopy_monitor.watching import Watch, watch
 
 _HOMES = {
@@ -44,7 +44,7 @@ _HOMES = {
     "series": ("Curve", "FilePeak", "Height", "Holder", "Peaks", "ProcessSeries", "Series"),
     "sharing": ("MemoryOfWorker", "Sharing", "assert_shared"),
     "snapshots": ("Cost", "FileReading", "ProcessReading", "Snapshot", "Totals", "Walk", "WatchCost"),
-    "table": ("ProcessMemory", "memory_of", "memory_table"),
+    "text_tables": ("ProcessMemory", "memory_of", "memory_table"),
     "watching": ("Watch", "watch"),
 }
 """Names by their modules."""

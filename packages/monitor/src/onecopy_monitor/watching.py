@@ -114,7 +114,7 @@ class Watch(Closeable):
 
     def table(self) -> str:
         """Return the peaks of the group, of each process and of the big files, as text."""
-        from onecopy_monitor.table import watch_table
+        from onecopy_monitor.text_tables import watch_table
 
         with self._unchanging():
             return watch_table(self._series, self.cost)

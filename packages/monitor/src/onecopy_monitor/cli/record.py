@@ -23,7 +23,7 @@ from onecopy_monitor.recording import End, Recorder
 from onecopy_monitor.samples import sample_of
 from onecopy_monitor.sampling.sampler import Sampler
 from onecopy_monitor.series import Series
-from onecopy_monitor.table import series_table
+from onecopy_monitor.text_tables import series_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -20,7 +20,7 @@ from onecopy.base.text import escape
 from onecopy_monitor.pictures.figures import COLOURS, DARK, LIGHT, THEMES, frames_of, png_of, svg_of
 from onecopy_monitor.pictures.panels import picture_of
 from onecopy_monitor.samples import LABELS
-from onecopy_monitor.table import series_table
+from onecopy_monitor.text_tables import series_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
