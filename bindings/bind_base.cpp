@@ -1,6 +1,7 @@
 // C++ exceptions become Python's own: OsError the built-in class of its errno, the others those of onecopy.errors.
 
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
 #include <unistd.h>
 
