@@ -1,6 +1,8 @@
+#include "formats/signatures.hpp"
 #include "onecopy/arrays/array_file.hpp"
 #include "onecopy/arrays/array_writer.hpp"
 #include "onecopy/base/error.hpp"
+#include "onecopy/formats/onnx.hpp"
 #include "precompiled.hpp"
 #include "scratch_folder.hpp"
 
@@ -48,6 +50,26 @@ TEST_CASE_FIXTURE(InFolder,
   }
   std::ofstream(path) << R"([{"weight_map": 1}])";
   CHECK_THROWS_AS((void)ArrayFile::open(path, {}, ShardIndex::accept), FormatError);
+}
+
+TEST_CASE_FIXTURE(InFolder, "a file of another format is refused with its name and the advice") {
+  const auto refused = [&](std::string content, std::string_view found, std::string_view advice) {
+    content.resize(std::max<std::size_t>(content.size(), 64), '\0');
+    try {
+      (void)ArrayFile::open(folder.write("file", std::as_bytes(std::span(content))));
+      FAIL("opened");
+    } catch (const FormatError& error) {
+      CHECK(error.kind() == FormatError::not_this_format);
+      CHECK(found.ends_with(error.found()));
+      CHECK(std::string_view(error.what()).find("found " + std::string(found)) != std::string_view::npos);
+      CHECK(std::string_view(error.what()).ends_with(advice));
+    }
+  };
+  for (const auto& [signature, name, advice] : signatures::other_formats)
+    refused(std::string(signature.offset, '\0') + std::string(signature.bytes), name, advice);
+  refused(std::string(64, 'a'), "text", "use 'onecopy import' for rows of JSON");
+  refused(std::string(100, '\0') + std::string(onnx::prepacked_end), "weights that were prepacked for ONNX Runtime",
+          "");
 }
 
 TEST_CASE_FIXTURE(InFolder, "rows are the part of an array that a rank takes") {

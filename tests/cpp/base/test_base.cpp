@@ -7,6 +7,7 @@
 #include "onecopy/base/bytes.hpp"
 #include "onecopy/base/crc32c.hpp"
 #include "onecopy/base/dtype.hpp"
+#include "onecopy/base/environment.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/base/interrupt.hpp"
 #include "onecopy/base/pieces.hpp"
@@ -208,6 +209,19 @@ TEST_CASE("pieces that never end are left, and what they use lives until they do
   CHECK(!alive.expired());
   end.set_value();
   while (!alive.expired()) std::this_thread::yield();
+}
+
+TEST_CASE("an empty variable counts as unset, and the first one that is set names the folder for temporary files") {
+  constexpr std::array names{"TMPDIR", "TMP", "TEMP", "TEMPDIR"};
+  std::string expected = "/tmp";
+  for (const char* name : names) ::setenv(name, "", 1);
+  for (auto name = names.rbegin(); name != names.rend(); ++name) {
+    CHECK(Environment::now().temporary == expected);
+    expected = std::string("/for/") + *name;
+    ::setenv(*name, expected.c_str(), 1);
+  }
+  CHECK(Environment::now().temporary == expected);
+  for (const char* name : names) ::unsetenv(name);
 }
 
 TEST_CASE("the library says the version that CMake says, and perhaps that it is a candidate") {

@@ -2,6 +2,7 @@
 // tests/python/records/test_record_columns.py.
 #include "file_of.hpp"
 #include "onecopy/base/error.hpp"
+#include "onecopy/records/arrow.hpp"
 #include "onecopy/records/builder.hpp"
 #include "onecopy/records/json_import.hpp"
 #include "precompiled.hpp"
@@ -19,6 +20,33 @@ TEST_CASE("no rows, and rows that are all None, have no buffers") {
     CHECK(std::ranges::all_of(index.entries(), [&](const Entry& entry) { return index.is_filler(entry); }));
     CHECK(file.rows().length == count);
   }
+}
+
+TEST_CASE("every buffer is aligned to the size of its numbers, which shows if one of them is moved by a byte") {
+  const auto file = file_of([](Column& rows) {
+    auto& row = rows.record();
+    row.field("integer").integer(70'000);
+    row.field("real").real(0.1);
+    auto& list = row.field("list").list();
+    list.items().integer(1 << 20U);
+    list.end();
+    constexpr std::array<std::uint64_t, 1> shape{2};
+    row.field("array").array({.dtype = "<f8", .item_size = 8, .shape = shape, .bytes = std::array<std::byte, 16>{}});
+    row.end();
+  });
+  records::check(file.rows());
+  CHECK(records::is_aligned(file.rows()));
+  const auto is_aligned_with = [&](std::size_t child, records::Numbers records::Node::* buffer, bool in_list = false) {
+    auto rows = file.rows();
+    auto& node = in_list ? rows.children[child].children[0] : rows.children[child];
+    REQUIRE((node.*buffer).first != nullptr);
+    ++(node.*buffer).first;
+    return records::is_aligned(rows);
+  };
+  CHECK_FALSE(is_aligned_with(0, &records::Node::data));
+  CHECK_FALSE(is_aligned_with(1, &records::Node::data));
+  CHECK_FALSE(is_aligned_with(2, &records::Node::data, true));
+  CHECK_FALSE(is_aligned_with(3, &records::Node::data));
 }
 
 // In Python, rows of so many shapes are maps.
