@@ -40,10 +40,8 @@ class Quantity(_Number):
         self.name = name  # click shows it in capitals
         self._parse, self._fits, self._values = parse, fits, values
 
-    def convert(self, value: str | float, param: click.Parameter | None, ctx: click.Context | None) -> float:
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Return the value in bytes or seconds."""
-        if not isinstance(value, str):  # click converts its own defaults again
-            return value
         try:
             found = self._parse(value)
         except ValueError as error:

@@ -146,6 +146,19 @@ def test_unions_of_a_slice_of_arrows_become_structs(values, start, length):
     ]
 
 
+@given(st.lists(VALUE, min_size=1, max_size=12), st.slices(12))
+def test_unions_inside_structs_and_maps_become_structs(values, part):
+    arrow = oc.share([{"outer": {"inner": value}, "map": {1: value}} for value in values])[part].to_arrow(
+        unions="struct"
+    )
+    arrow.validate(full=True)
+    assert "union" not in str(arrow.schema)
+    found = [
+        (plain(row["outer"]["inner"]), [(key, plain(one)) for key, one in row["map"]]) for row in arrow.to_pylist()
+    ]
+    assert found == [(value, [(1, value)]) for value in values[part]]
+
+
 def test_fields_of_a_union_are_named_by_their_types():
     values = [True, 300, 2**40, "a", b"b", [1], {"x": 1}, {1: 2}, None]
     kind = oc.share([{"mixed": value} for value in values]).to_arrow(unions="struct").schema.field("mixed").type
