@@ -3,6 +3,7 @@
 import contextlib
 import doctest
 import importlib
+import json
 import os
 import re
 import subprocess
@@ -66,6 +67,24 @@ def test_four_workers_hold_one_copy(tmp_path):
     )
     held = int(re.fullmatch(r"4 workers hold (\d+) MB of a file of 64 MB\n", done.stdout)[1])
     assert 60 <= held <= 70  # and not 256
+
+
+@pytest.mark.slow
+def test_workers_under_run_hold_one_copy_and_calculate_the_same(tmp_path):
+    pytest.importorskip("torch")
+    command = [sys.executable, "examples/eight_workers.py", "--gigabytes", "0.1", "--workers", "3", "--rounds", "1"]
+    subprocess.run(
+        [*command, "--json", tmp_path / "record.json", "--picture", tmp_path / "picture.svg"],
+        cwd=ROOT,
+        check=True,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+    )
+    record = json.loads((tmp_path / "record.json").read_text())
+    before = record["rounds"][0]["plain"]
+    assert "private copies of model.pt" in before["page"]
+    assert before["expected"] < before["bytes"] - 100e6  # two of three copies, less what `onecopy run` itself needs
+    assert record["medians"]["run"]["bytes"] == pytest.approx(before["expected"], rel=0.15)
+    assert "onecopy run --" in (tmp_path / "picture.svg").read_text()
 
 
 @pytest.mark.slow
