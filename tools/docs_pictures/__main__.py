@@ -11,7 +11,7 @@ from tools.docs_pictures import bars, scenes
 FOLDER = Path(__file__).parents[2] / "docs/pictures"
 PICTURES: dict[str, Callable[[Path], bytes]] = {
     "datasets.svg": scenes.datasets,
-    "four-workers.svg": lambda _: bars.four_workers(),
+    "eight-workers.svg": lambda _: bars.eight_workers(),
     "ls.svg": scenes.ls,
     "mosaic.png": scenes.mosaic,
     "top.svg": scenes.top,

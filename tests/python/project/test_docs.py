@@ -248,9 +248,14 @@ def test_architecture_has_every_module_and_package():
         assert re.search(rf"`{name}/?`", page), name
 
 
-def test_the_readme_fits_on_one_page():
-    lines = (ROOT / "README.md").read_text().splitlines()
-    assert len([line for line in lines if not DEFINITION.match(line)]) <= 120
+def test_the_readme_is_short_and_begins_with_what_a_stranger_needs():
+    text = (ROOT / "README.md").read_text()
+    assert len([line for line in text.splitlines() if not DEFINITION.match(line)]) <= 140
+    first = text[: text.index("## More in your own code")].splitlines()
+    assert len(first) <= 80
+    assert max(map(len, first)) <= 100
+    for name in ("![", "onecopy explain gunicorn", "onecopy run -- gunicorn", "oc.open(", "not for", "pip install"):
+        assert name in text[: text.index("## More in your own code")], name
 
 
 @pytest.mark.parametrize("page", write_pages.PAGES)
@@ -264,7 +269,8 @@ def test_the_generated_part_of_a_page_is_up_to_date(page):
 def test_the_page_about_stories_links_to_the_newest_record():
     newest = max((ROOT / "packages/bench/results").glob("*/*-stories.json*"), key=lambda path: path.name)
     (linked,) = re.findall(
-        r"\]\(\.\./(packages/bench/results/\S+/stories\.md)\)", (ROOT / "docs/stories.md").read_text()
+        r"\]\(\.\./\.\./(packages/bench/results/\S+/stories\.md)\)",
+        (ROOT / "docs/explanation/benchmarks.md").read_text(),
     )
     assert ROOT / linked == newest.with_name("stories.md")
 

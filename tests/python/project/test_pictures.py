@@ -1,5 +1,6 @@
 """The documentation's pictures are what their generator makes, and it works."""
 
+import json
 import re
 import sys
 import xml.etree.ElementTree as ET
@@ -10,10 +11,7 @@ pytest.importorskip("rich")
 from tests.support.places import ROOT
 from tools.docs_pictures import __main__ as pictures, bars, terminal
 
-from onecopy_bench.record import read
-
 FOLDER = ROOT / "docs/pictures"
-COLD = ("cold", "4")
 SHOWN = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
 
 
@@ -67,9 +65,17 @@ def test_a_terminal_shows_commands_what_they_wrote_and_its_colours(tmp_path):
 
 
 def test_bars_are_read_from_the_record():
-    (record,) = read(bars.WORKERS)
-    times = sorted(max(each["resident_ns"] for each in sample.processes) for sample in record.of("map+warm", COLD))
-    assert f"{times[len(times) // 2] / 1e6:,.0f} ms" in words_of(bars.four_workers())
+    record = json.loads(bars.WORKERS.read_text())
+    shown = words_of(bars.eight_workers())
+    for how in ("plain", "run"):
+        memory = sorted(each[how]["bytes"] for each in record["rounds"])
+        assert f"{memory[len(memory) // 2] / 1e9:.1f} GB" in shown
+
+
+def test_the_picture_of_workers_in_the_readme_is_the_one_of_the_newest_record():
+    assert (FOLDER / "eight-workers.svg").read_bytes() == bars.eight_workers()
+    link = "https://raw.githubusercontent.com/onecopy/onecopy/main/docs/pictures/eight-workers.svg"
+    assert f"[eight-workers-picture]: {link}\n" in (ROOT / "README.md").read_text()
 
 
 @pytest.mark.parametrize("name", [name for name in pictures.PICTURES if name not in ("datasets.svg", "mosaic.png")])

@@ -22,7 +22,7 @@ def mix(x: int) -> int:
 
 
 def documented(n: int, seed: int, epoch: int, position: int) -> int:
-    """Compute what stands at a position, as docs/reference/shuffle.md has it."""
+    """Compute what stands at a position, as docs/reference/records.md has it."""
     golden, state, keys = 0x9E3779B97F4A7C15, 0, []
     for word in (seed, epoch, n):
         state = mix((state ^ word) + golden & MASK)

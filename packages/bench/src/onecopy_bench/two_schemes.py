@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 STYLE = """
-text { font: 23px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; fill: #1f2328 }
+text { font: 22px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; fill: #1f2328 }
 .title, .value { font-weight: 600 }
-.command { font-family: ui-monospace, SFMono-Regular, Menlo, "DejaVu Sans Mono", monospace; font-size: 21px }
+.command { font-family: ui-monospace, SFMono-Regular, Menlo, "DejaVu Sans Mono", monospace; font-size: 20px }
 .source { font-size: 18px; fill: #59636e }
 .page { fill: #ffffff }
 .first { fill: #7a8794 }
@@ -51,5 +51,5 @@ def workers(record: Mapping[str, Any]) -> str:
     """Draw a record of `examples/eight_workers.py`."""
     memory = {how: row["bytes"] / 1e9 for how, row in record["medians"].items()}
     title = f"Memory of {record['workers']} workers with the same {record['gigabytes']:g} GB checkpoint"
-    shown = {"python server.py": memory["plain"], "onecopy run -- python server.py": memory["run"]}
+    shown = {"python eight_workers.py": memory["plain"], "onecopy run -- python eight_workers.py": memory["run"]}
     return draw(title, shown, "GB", f"Medians of {len(record['rounds'])} rounds. {record['machine']}")
