@@ -43,13 +43,11 @@ def command(*, files: tuple[str, ...], interval: float, as_json: bool, **setting
     FILE is held as pages of the page cache: evicted pages are read back, and if FILE is replaced, the new file is held
     instead. NAME=FILE holds a copy in memory that writes to FILE do not change; this user's programs open it with
     oc.open("hold:NAME"). When two consecutive checks find the same new contents in FILE, these become the next
-    generation: processes that open the name from then on get the new generation, and the memory of the previous one is
-    freed when its last user closes it. Each NAME can have only one holder.
+    generation, and the memory of the previous one is freed when its last user closes it.
 
-    The default of --max-bytes is half of the available memory. Files with a NAME are served first. A previous
-    generation that is still in use takes additional memory. Each change is printed as a line. Names, copies and locks
-    are released when this process ends, even if it is killed; files that other processes have opened stay valid.
-    SIGTERM ends it with status 0.
+    The default of --max-bytes is half of the available memory. Files with a NAME are served first.
+    Each change is printed as a line. Names, copies and locks are released when this process ends;
+    files that other processes have opened stay valid.
     """
     matches = {file: _NAMED.fullmatch(file) for file in files}
     pairs = [(match[1], match[2]) for match in matches.values() if match]

@@ -93,9 +93,8 @@ def command() -> None:
 def ls(*, folder: str | None, place: Place | None, shared: bool, whole: bool, as_json: bool) -> None:
     """List artefacts by last use. For an unfinished build, the state is shown: building, partial or stale claim.
 
-    Keys are shown with short hashes and without folders, sizes, times, inodes and entity tags; --long shows everything.
-    The last line shows the size above which a build removes the least recently used artefacts. Set it with
-    ONECOPY_MAX_BYTES, for example to 50GiB, 10% (of the file system) or unlimited; the default is 25%.
+    Keys are shortened; --long shows everything. The last line shows the size above which a build
+    removes the least recently used artefacts, which ONECOPY_MAX_BYTES sets.
     """
     folders = selected_folders(folder, place)
     stores = existing_stores(folders, shared=shared)
