@@ -198,9 +198,8 @@ def _more(names: Sized) -> str:
     "--skip-unsupported",
     "skip",
     is_flag=True,
-    help="Leave out and list entries that cannot be written: those that onecopy cannot map (compressed or sparse "
-    "tensors, numbers that ONNX stores as varints, objects in a checkpoint that are not tensors), and arrays of "
-    "unknown types, unless --unknown bytes writes them. By default, each of them is an error.",
+    help="Leave out and list entries that onecopy cannot map, such as compressed or sparse tensors, and arrays of "
+    "unknown types. By default, each of them is an error.",
 )
 @click.option(
     "--drop-tied",

@@ -29,7 +29,13 @@ WIDTH, LONGEST, EDGE = 720, 540, 24
 
 
 def draw(title: str, bars: Mapping[str, float], unit: str, source: str) -> str:
-    """Draw a labelled bar for each value. The first bar has another colour than the others."""
+    """Draw a labelled bar for each value. The first bar has another colour than the others.
+
+    Examples
+    --------
+    >>> "2.0 GB</text>" in draw("Memory", {"before": 2.0, "after": 0.5}, "GB", "2 CPUs")
+    True
+    """
     parts = [f'<text class="title" x="{EDGE}" y="40">{escape(title)}</text>']
     top = 88
     for name, value in bars.items():

@@ -37,11 +37,9 @@ budget_option = click.option(
     default=1.0,
     show_default=True,
     metavar="PERCENT",
-    help="Maximum CPU time of sampling, in percent of one CPU; if samples need more, they are taken less often.",
+    help="Maximum CPU time of sampling, in percent of one CPU.",
 )
-exact_option = click.option(
-    "--exact", is_flag=True, help="Read all PSS in each sample, at 6 to 22 ms per GiB, even beyond the budget."
-)
+exact_option = click.option("--exact", is_flag=True, help="Read all PSS in each sample, even beyond the budget.")
 
 
 def rate(command: Callable[..., Any]) -> Callable[..., Any]:
