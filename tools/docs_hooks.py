@@ -1,8 +1,7 @@
 """Hooks of mkdocs: what the site has and the committed pages have not.
 
-`<!-- headers -->` becomes the comments at the head of all public headers. The link to the page of the stories becomes
-that page. Links that leave `docs/` become text. A nav item that ends in /* stands for the pages of that folder that no
-other item names.
+`<!-- headers -->` becomes the comments at the head of all public headers. Links that leave `docs/` become text. A nav
+item that ends in /* stands for the pages of that folder that no other item names.
 """
 
 import itertools
@@ -10,11 +9,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from mkdocs.structure.files import File
-
 DOCS = Path("docs")
-RECORDS = Path("packages/bench/results")
-STORIES_LINK = re.compile(r"^\[[^\]]*\]\(\.\./(packages/bench/results/[^)]*/stories\.md)\)\.?$", re.MULTILINE)
 OUTSIDE_LINK = re.compile(r"\[([^\]]+)\]\((?:\.\./)+((?:packages|include|tests|examples)/[^)]+|[A-Z]+\.md)\)")
 
 
@@ -25,19 +20,11 @@ def on_config(config: Any) -> Any:
     return config
 
 
-def on_files(files: Any, config: Any) -> Any:
-    """Put the picture of the stories beside their page."""
-    picture = stories().with_name("stories.svg")
-    files.append(File.generated(config, picture.name, abs_src_path=str(picture.absolute())))
-    return files
-
-
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Insert the generated parts of a page, and replace links that work in a checkout only."""
     if page.file.src_uri == "index.md":
         page.meta["hide"] = ["navigation", "toc"]  # it is a menu itself
     markdown = re.sub(r"(notebooks/[\w-]+)\.ipynb\)", r"\1.md)", markdown)  # on the site a notebook is a page
-    markdown = STORIES_LINK.sub(lambda _: stories().read_text().partition("\n")[2], markdown)
     markdown = OUTSIDE_LINK.sub(r"\1 (`\2`)", markdown)
     return markdown.replace("<!-- headers -->", "\n".join(headers()))
 
@@ -77,12 +64,6 @@ def expanded(items: list[Any], named: set[str]) -> list[Any]:
         else:
             menu.append(item)
     return menu
-
-
-def stories() -> Path:
-    """Return the page of the newest record of the stories, beside it; its first line is a title."""
-    newest = max(RECORDS.glob("*/*-stories.jsonl"), key=lambda path: path.name)
-    return newest.with_name("stories.md")
 
 
 def headers() -> list[str]:
