@@ -70,8 +70,7 @@ def screen_of(name: str, steps: list[list[str]], folder: Path, width: int = 96) 
     console = Console(record=True, width=width, file=io.StringIO(), force_terminal=True, color_system="truecolor")
     for command in steps:
         console.print(Text.assemble(("$ ", "bold green"), (" ".join(command), "bold")), soft_wrap=True)
-        text = output_of(command, folder, width).rstrip().replace(f"{folder}/", "")
-        console.print(Text.from_ansi(text), soft_wrap=True)
+        console.print(Text.from_ansi(output_of(command, folder, width).rstrip()), soft_wrap=True)
     console.print()  # the last line of an export is cut
     svg = console.export_svg(title=folder.name, theme=THEME, code_format=FORMAT, unique_id=name, font_aspect_ratio=0.61)
     return "".join(f"{line.rstrip()}\n" for line in svg.splitlines()).encode()
