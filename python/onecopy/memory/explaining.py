@@ -377,8 +377,8 @@ class _Group:
             text = f"private {'copy' if times == 1 else 'copies'} of {file.path}"
             yield Cause("copies", text, file.bytes, file.extra >= self._bad, times)
         unknown = sum(self._copies.data.values()) - sum(file.extra for file in self._copies.files)
-        where = "other files" if self._copies.files else "any file that was compared"
-        yield Cause("copies", f"copies of the same bytes, not found in {where}", unknown, unknown >= self._bad)
+        which = "other copies" if self._copies.files else "copies"
+        yield Cause("copies", f"{which}, in none of the files that were compared", unknown, unknown >= self._bad)
         own = [one for parts in self._regions.values() for one in parts if is_library(one, self._code)]
         if own:
             largest = Path(max(own, key=lambda one: one.memory.anonymous).path).name

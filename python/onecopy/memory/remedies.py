@@ -55,8 +55,9 @@ HINTS = {
 }
 """What to do with files that `onecopy run` may not share, by their suffix."""
 _BUILT = (
-    "If each process builds the same data, build them once: @oc.cached keeps the result of a function once per "
-    "machine, and oc.share(data) passes rows to workers without a copy."
+    "Equal bytes that are in no file come from modules that each worker imports (import them before the fork), from "
+    "weights in another dtype (`onecopy run` shares those of transformers), or from data that each process builds "
+    "(@oc.cached keeps a result once per machine)."
 )
 _ALIKE = (
     "Each process holds about as much. Equal objects of Python are not equal bytes, because they contain addresses: if "

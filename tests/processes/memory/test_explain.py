@@ -206,7 +206,7 @@ def test_a_file_of_equal_bytes_hides_no_other(weights, tmp_path):
     with Watched(code, weights) as group:
         found = oc.explain(group.pids, look_in=[str(tmp_path / "ones")])
     assert only(found, "copies", str(weights)).times == 1
-    assert only(found, "copies", "not found").bytes == pytest.approx(8 * MIB, rel=0.05)
+    assert only(found, "copies", "other copies").bytes == pytest.approx(8 * MIB, rel=0.05)
 
 
 def test_a_file_in_another_mount_namespace_is_found(weights, tmp_path):
