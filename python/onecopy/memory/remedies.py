@@ -42,6 +42,14 @@ _MIN_ALIKE, _SPREAD = 32 << 20, 1.25
 """Private memory from which on processes are compared by size, and the ratio up to which they are alike."""
 RUN_BYTES, PER_PROCESS_BYTES = 14_000_000, 3_000_000
 """Memory of the process of `onecopy run`, and of onecopy in each Python process under it."""
+MAPPED_BY = {
+    ".ckpt": "torch.load(path, mmap=True)",
+    ".joblib": 'joblib.load(path, mmap_mode="r")',
+    ".npy": 'numpy.load(path, mmap_mode="r")',
+    ".pt": "torch.load(path, mmap=True)",
+    ".pth": "torch.load(path, mmap=True)",
+}
+"""Calls that map files with these suffixes, and so share them too."""
 HINTS = {
     ".arrow": "pyarrow.memory_map maps it",
     ".faiss": "faiss.read_index(path, faiss.IO_FLAG_MMAP_IFC) maps it",
@@ -103,6 +111,8 @@ def _for_copies(processes: Mapping[int, Sequence[MappedRegion]], copies: Copies,
         if any(_is_under_run(pid) for pid in pids):
             return _UNDER_RUN, None
         text = f"Start {'it' if len(pids) == 1 else 'them'} with\n  onecopy run -- {command_text(pids, 60)}"
+        if shared and (call := MAPPED_BY.get(Path(shared[0].path).suffix.lower())):
+            text += f"\nor change the code: {call}"
         own = RUN_BYTES + PER_PROCESS_BYTES * len(pids)
         return text, max(total - extra + own, 0)
     file = wasteful[0]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -85,6 +86,7 @@ def test_copies_of_a_file_are_found_with_their_remedy(weights):
     assert found.copies == pytest.approx(3 * weights.stat().st_size, rel=0.05)
     assert found.error == 0
     assert found.remedy.startswith("Start them with\n  onecopy run -- python")
+    assert found.remedy.endswith('numpy.load(path, mmap_mode="r")')
     own = remedies.RUN_BYTES + 4 * remedies.PER_PROCESS_BYTES
     assert found.expected == pytest.approx(found.bytes - 3 * weights.stat().st_size + own, rel=0.05)
     assert sum(one.copies for one in found.processes) == pytest.approx(found.copies, rel=0.01)
@@ -198,6 +200,28 @@ def test_huge_pages_are_compared_and_stay_huge():
     assert found.copies >= 16 * MIB
     if not all(before):
         pytest.skip("the kernel gives no huge pages")
+
+
+def test_private_pages_of_hugetlbfs_count():
+    setting = Path("/proc/sys/vm/nr_hugepages")
+    if os.geteuid() or not setting.exists():
+        pytest.skip("only root can reserve pages of hugetlbfs")
+    reserved = setting.read_text()
+    setting.write_text(str(int(reserved) + 16))
+    try:
+        if int(setting.read_text()) < int(reserved) + 16:
+            pytest.skip("there is no memory for pages of hugetlbfs")
+        code = """
+            import mmap, random
+            memory = mmap.mmap(-1, 16 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40000)
+            memory[:] = random.Random(5).randbytes(len(memory))
+        """
+        with Watched(code, count=2) as group:
+            found = oc.explain(group.pids)
+    finally:
+        setting.write_text(reserved)
+    assert found.copies >= 16 * MIB
+    assert found.bytes >= 32 * MIB
 
 
 def test_a_file_of_equal_bytes_hides_no_other(weights, tmp_path):
