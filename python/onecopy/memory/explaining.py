@@ -320,8 +320,12 @@ class _Group:
         self._bad = max(BAD_COPIES, self.bytes // 20)
 
     def _files_in_memory(self) -> Counter[str]:
-        """Return the bytes of memory files that the processes have open, but do not have in their page tables."""
+        """Return the bytes of memory files that the processes have open or map, but not in their page tables."""
         found = Counter[str]()
+        for parts in self._files.values():
+            if parts[0].path.startswith(f"/memfd:{MEMORY_NAME}"):  # complete, even if only another process has it open
+                size_in_memory = max(one.offset + one.end - one.start for one in parts)
+                found[parts[0].path] = max(size_in_memory - sum(one.memory.pss for one in parts), 0)
         for pid in self._regions:
             for name in _descriptors(pid):
                 with suppress(OSError):

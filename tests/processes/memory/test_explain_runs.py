@@ -59,6 +59,8 @@ def test_what_a_process_of_onecopy_run_shares_and_what_not(files, onecopy_proces
     with run(*files) as (process, program, child):
         own, inherited, both = (causes_of_run(pids) for pids in ([program], [child], [program, child]))
         printed = onecopy_process("explain", *map(str, (process.pid, program, child)), "--details").stdout
+        alone = onecopy_process("explain", str(program)).stdout
+    assert "one copy for all processes, held by onecopy: a.npy" in alone, "also without the process that holds it"
     text = "shared by `onecopy run`: a.npy: numpy.load; a snapshot in memory, charged to /"
     assert own[0].text.startswith(text)
     assert (own[0].code, own[0].bytes) == ("run", 1 << 21)
