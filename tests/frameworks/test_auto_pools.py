@@ -6,6 +6,8 @@ from typing import NamedTuple
 import pytest
 from tests.support import rounds, served
 
+from onecopy.base.text import amount
+
 pytestmark = pytest.mark.slow
 
 WORKERS = 3
@@ -58,8 +60,7 @@ def assert_held_once(model, answers, report, *, callers):
         assert answer["written"] == 0, report
         assert answer["grown"] < model.weights // 2, report
     assert len({answer["pid"] for answer in answers}) == len(answers)
-    words = f"{callers} process{'' if callers == 1 else 'es'}"
-    assert f"model.pt, 50.3 MB, by {words}: torch.load" in report, report  # small arrays are read
+    assert f"{amount(callers, 50_300_000)}   model.pt: torch.load" in report, report  # small arrays are read
 
 
 def test_without_onecopy_each_process_has_a_copy_of_its_own(model):

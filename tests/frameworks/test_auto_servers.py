@@ -15,6 +15,8 @@ from tests.support import rounds, served
 from tests.support.served import GUNICORN, PROGRAMS, PYTHON, RUN, Answer, Running, running
 from tests.support.waiting import until
 
+from onecopy.base.text import amount
+
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 WORKERS = 4
@@ -158,8 +160,7 @@ def test_workers_hold_an_array_once(array, tmp_path, tested, name):
     shared, report = measured(server, tmp_path / "run", *RUN)
     assert {answer["out"] for answer in shared} == {answer["out"] for answer in plain}
     assert_mapped(shared)
-    processes = f"{server.loading} process{'' if server.loading == 1 else 'es'}"
-    assert f"vectors.npy, 50.3 MB, by {processes}: numpy.load" in report, report
+    assert f"{amount(server.loading, 50_300_000)}   vectors.npy: numpy.load" in report, report
     before, after = (sum(answer["pss"] for answer in answers) for answers in (plain, shared))
     saved = (min(server.loading, WORKERS) - 1) * BYTES
     assert saved - WORKERS * OWN < before - after < saved + WORKERS * OWN, (before, after)

@@ -87,7 +87,7 @@ def remedy_of(
 
     `total` is the memory of all processes, and `bad` contains the bytes of problems by their codes.
     """
-    if "copies" in bad:
+    if "copies" in bad and not ("forked" in bad and not copies.files):
         return _for_copies(processes, copies, total)
     if "forked" in bad:
         return _FORKED, max(total - bad["forked"], 0)

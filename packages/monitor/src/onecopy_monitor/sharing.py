@@ -100,9 +100,9 @@ def assert_shared(
     """Raise AssertionError, which includes a table, unless processes share one copy of the data.
 
     Each process must map the files of the data and must not have written to them (copy on write), and the proportional
-    shares must not exceed the size of the files. No process may hold private copies of their bytes, which are found as
-    `onecopy.explain` finds them. With `since`, an earlier result, no process may have grown; this detects data that is
-    copied in another form when it is read or unpickled.
+    shares must not exceed the size of the files. No process that is not forked may hold private copies of their bytes,
+    which are found as `onecopy.explain` finds them. With `since`, an earlier result, no process may have grown; this
+    detects data that is copied in another form when it is read or unpickled.
 
     Parameters
     ----------
@@ -153,7 +153,10 @@ def assert_shared(
         tuple(_memory_of(pid, files) for pid in _pids_of(processes)),
         since,
     )
-    copies = find({worker.pid: proc.smaps(worker.pid) for worker in seen.workers}, look_in=seen.paths).files
+    # A forked worker also has pages that its parent has freed; they take no memory of their own.
+    regions = {worker.pid: proc.smaps(worker.pid) for worker in seen.workers}
+    forked = {pid for pid, parts in regions.items() if sum(one.memory.shared_anonymous for one in parts) >= 1 << 20}
+    copies = find({pid: regions[pid] for pid in regions.keys() - forked}, look_in=seen.paths).files
     tenth = seen.bytes // 10
     allowed = (tenth, max(tenth, GROWTH)) if allowance is None else (byte_count("allowance", allowance),) * 2
     faults = seen.faults(*allowed)
