@@ -136,6 +136,7 @@ def watch(_: World) -> None:
 def why_and_explain(w: World) -> None:
     assert str(oc.explain())
     assert str(oc.explain(os.getpid()))
+    assert onecopy.memory.proc.command_of(os.getpid())
     with oc.open(w.model) as file, oc.open(w.model, "copy") as copied, oc.open(w.index) as model:
         for one in (file, copied, model):
             assert str(oc.explain(one))

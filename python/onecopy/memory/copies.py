@@ -31,6 +31,8 @@ _MIN_SHARE = 1 / 64
 _BLOCK = 1 << 16
 _FIRST_BLOCKS, _MAX_BLOCKS = 8, 512
 """Numbers of blocks of a file that are compared: at first, and if some of them were found."""
+_MAX_REGION = 1 << 40
+"""Larger regions are not read: they are reserved addresses with few pages, such as the shadow memory of sanitizers."""
 _UNREADABLE = {"um", "uw", "ui", "io", "pf"}
 """Flags of regions that are not read: registered with userfaultfd, or mapped from a device."""
 
@@ -125,7 +127,8 @@ def find(
             ranges = [
                 (one.start, one.end - one.start)
                 for one in regions
-                if (one.memory.anonymous or one.memory.private_hugetlb or one.memory.swap)
+                if one.end - one.start <= _MAX_REGION
+                and (one.memory.anonymous or one.memory.private_hugetlb or one.memory.swap)
                 and not _UNREADABLE.intersection(one.vm_flags)
                 and is_library(one, code) == of_library
             ]

@@ -396,7 +396,7 @@ def test_a_process_that_waits_for_a_copy_of_another_run_is_not_replaced(tmp_path
         done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.split() == [str(NBYTES)] * 2
     assert [message.split()[0] for message in asked] == [protocol.ASK]
-    assert "2 x 8.39 MB   x.npy: numpy.load; a snapshot in memory" in done.stderr
+    assert "2 x 67.1 MB   large.npy: numpy.load; a snapshot in memory" in done.stderr
 
 
 @pytest.mark.slow
