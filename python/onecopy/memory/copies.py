@@ -81,6 +81,11 @@ class Copies:
     """Processes that could not be read."""
 
     @property
+    def in_no_file(self) -> int:
+        """The part of `data` that belongs to none of `files`."""
+        return sum(self.data.values()) - sum(file.extra for file in self.files)
+
+    @property
     def bytes(self) -> int:
         """Number of bytes that another page contains already."""
         return sum(self.data.values()) + self.libraries

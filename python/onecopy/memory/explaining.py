@@ -380,7 +380,7 @@ class _Group:
             times = max(len(file.held), round(file.bytes / file.size))
             text = f"private {'copy' if times == 1 else 'copies'} of {file.path}"
             yield Cause("copies", text, file.bytes, file.extra >= self._bad, times)
-        unknown = sum(self._copies.data.values()) - sum(file.extra for file in self._copies.files)
+        unknown = self._copies.in_no_file
         which = "other copies" if self._copies.files else "copies"
         yield Cause("copies", f"{which}, in none of the files that were compared", unknown, unknown >= self._bad)
         own = [one for parts in self._regions.values() for one in parts if is_library(one, self._code)]

@@ -101,9 +101,10 @@ def _for_copies(processes: Mapping[int, Sequence[MappedRegion]], copies: Copies,
     pids = list(processes)
     loaded = {name for regions in processes.values() for name in frameworks(regions)}
     wasteful = [file for file in copies.files if file.extra]
-    unknown = sum(copies.data.values()) - sum(file.extra for file in copies.files)
     shared = [file for file in wasteful if _is_shared_by_run(file, loaded)]
-    extra = sum(file.extra for file in shared) + (unknown if "onnxruntime" in loaded else 0)  # it stores other bytes
+    extra = sum(file.extra for file in shared)
+    if "onnxruntime" in loaded:  # its copies of weights are in another order than the file
+        extra += copies.in_no_file
     if not wasteful and not extra:
         preload = any("gunicorn" in " ".join(command_of(pid)) for pid in pids)
         return (_PRELOAD if preload else _BUILT), None

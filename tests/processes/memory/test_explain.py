@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.support.kernel import needs_memory_files
+from tests.support.pages import twice_in
 from tests.support.watched import MAP, TOUCH_ALL, Watched
 
 import onecopy as oc
@@ -50,26 +51,6 @@ def of_code(explained: Explanation, code: str) -> list[Cause]:
     return [one for one in explained.causes if one.code == code]
 
 
-def truth(pids: list[int]) -> int:
-    """The bytes of anonymous pages outside of libraries that another page contains already, by reading all of them."""
-    seen, twice = set[int](), 0
-    for pid in pids:
-        code = {one.inode for one in proc.maps(pid) if "x" in one.perms}
-        with open(f"/proc/{pid}/mem", "rb", 0) as memory, open(f"/proc/{pid}/pagemap", "rb", 0) as page_map:  # noqa: PTH123
-            for region in proc.smaps(pid):
-                if not region.memory.anonymous or (region.inode and region.inode in code):
-                    continue
-                page_map.seek(region.start // mmap.PAGESIZE * 8)
-                states = np.frombuffer(page_map.read((region.end - region.start) // mmap.PAGESIZE * 8), "u8")
-                for number in np.flatnonzero((states >> 63 == 1) & (states >> 61 & 1 == 0)):
-                    memory.seek(region.start + int(number) * mmap.PAGESIZE)
-                    page = memory.read(mmap.PAGESIZE)
-                    if any(page):
-                        twice += hash(page) in seen
-                        seen.add(hash(page))
-    return twice * mmap.PAGESIZE
-
-
 @pytest.fixture
 def weights(tmp_path):
     np.save(tmp_path / "weights.npy", np.random.default_rng(1).random(5_000_000))
@@ -79,7 +60,7 @@ def weights(tmp_path):
 def test_copies_of_a_file_are_found_with_their_remedy(weights):
     with Watched(LOAD, weights, count=4) as group:
         found = oc.explain(group.pids)
-        assert found.copies == pytest.approx(truth(group.pids), rel=0.01)
+        assert found.copies == pytest.approx(twice_in(group.pids), rel=0.01)
     cause = only(found, "copies", str(weights))
     assert (cause.times, cause.bad) == (4, True)
     assert cause.bytes == pytest.approx(4 * weights.stat().st_size, rel=0.01)

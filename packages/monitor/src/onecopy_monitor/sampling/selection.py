@@ -73,8 +73,7 @@ def words_of(pid: int) -> str:
     True
     """
     with suppress(OSError):
-        words = proc.process_text(pid, "cmdline").rstrip("\0").replace("\0", " ")
-        return words or proc.process_text(pid, "comm").removesuffix("\n")
+        return " ".join(proc.command_of(pid)) or proc.process_text(pid, "comm").removesuffix("\n")
     return ""
 
 
