@@ -267,7 +267,7 @@ dist: $(RELEASE)/stamp ## sdist and repaired wheels in dist/, a wheel for each o
 	$(RELEASE)/bin/python -m build --sdist --outdir dist .
 	@for python in $(call interpreters); do \
 	  echo "building the wheel of $$python from the sdist ..."; \
-	  $(RELEASE)/bin/python -m pip --python $$python wheel -q --no-cache-dir --no-deps -w build/dist dist/onecopy-*.tar.gz || exit 1; \
+	  $(RELEASE)/bin/python -m pip --python $$python wheel -q --no-cache-dir --no-deps -w build/dist dist/onecopy_core-*.tar.gz || exit 1; \
 	done
 	PATH="$(CURDIR)/$(RELEASE)/bin:$$PATH" $(RELEASE)/bin/auditwheel repair -w dist build/dist/*.whl
 	@for package in packages/*; do $(RELEASE)/bin/python -m build --outdir dist $$package || exit 1; done

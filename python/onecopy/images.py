@@ -7,15 +7,9 @@ contain them.
 import sys
 from typing import TYPE_CHECKING
 
-try:
-    import onecopy_images
-except ModuleNotFoundError as error:
-    if error.name != "onecopy_images":
-        raise
-    message = "onecopy.images needs another distribution: pip install onecopy-images"
-    raise ModuleNotFoundError(message, name="onecopy_images") from None
+from onecopy.base import lazy
 
 if TYPE_CHECKING:
     from onecopy_images import *  # noqa: F403
 
-sys.modules[__name__] = onecopy_images
+sys.modules[__name__] = lazy.load("onecopy_images")

@@ -23,27 +23,44 @@ OTHER_NAMES = {
     "onecopy.sources": "onecopy.arrays.open_mode",
 }
 """Current names of modules, by their names in pickles from earlier versions."""
+DISTRIBUTIONS = {
+    "onecopy.images": "onecopy_images",
+}
+"""Packages of other distributions, by the names under which programs import them and pickles contain their modules."""
+
+
+def load(name: str) -> "ModuleType":
+    """Import a module. If it belongs to another distribution that is missing, say which one to install."""
+    try:
+        return import_module(name)
+    except ModuleNotFoundError as error:
+        package = name.partition(".")[0]
+        if error.name != package or package == "onecopy":
+            raise
+        words = package.replace("_", ".", 1), package.replace("_", "-")
+        message = "{} needs another distribution: pip install {}".format(*words)
+    raise ModuleNotFoundError(message, name=package)
 
 
 def attributes(package: str, homes: "dict[str, tuple[str, ...]]") -> "Callable[[str], object]":
     """Return a ``__getattr__`` that imports the module of a name on first use.
 
-    `homes` maps modules to the names in them. Modules are relative to the package, or full names "onecopy....".
+    `homes` maps modules to the names in them. Modules are relative to the package, or full names "onecopy...".
     """
     modules = {
-        name: module if module.startswith("onecopy.") else f"{package}.{module}"
+        name: module if module.startswith("onecopy") else f"{package}.{module}"
         for module, names in homes.items()
         for name in names
     }
 
-    def load(name: str) -> object:
+    def attribute(name: str) -> object:
         if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(modules[name]), name)
+        value = getattr(load(modules[name]), name)
         setattr(import_module(package), name, value)  # the next access does not call this function
         return value
 
-    return load
+    return attribute
 
 
 class _OtherNames:
@@ -60,13 +77,14 @@ class _OtherNames:
         """Let the import system create a module; `exec_module` replaces it."""
 
     def exec_module(self, module: "ModuleType") -> None:
-        sys.modules[module.__name__] = import_module(_module_of(module.__name__))
+        sys.modules[module.__name__] = load(_module_of(module.__name__))
 
 
 def _module_of(name: str) -> str:
     """Return the current name of a module that has been renamed, or "" for other modules."""
-    if name.startswith("onecopy.images."):
-        return name.replace("onecopy.images", "onecopy_images", 1)
+    for former, package in DISTRIBUTIONS.items():
+        if name.startswith(f"{former}."):
+            return name.replace(former, package, 1)
     return OTHER_NAMES.get(name, "")
 
 

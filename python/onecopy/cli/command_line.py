@@ -53,7 +53,7 @@ FAILED, USAGE, INTERRUPTED, BROKEN_PIPE = 1, 2, 130, 141
     entry_points="onecopy.commands",
     packaged=PACKAGED,
 )
-@click.version_option(package_name="onecopy", message="onecopy %(version)s", help="Print the version and exit.")
+@click.version_option(package_name="onecopy-core", message="onecopy %(version)s", help="Print the version and exit.")
 def onecopy() -> None:
     """Open big read-only data in milliseconds, keep one copy per machine, and measure its memory."""
 
