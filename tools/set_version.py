@@ -33,7 +33,8 @@ def main() -> None:
     options = parser.parse_args()
     own = (r'^version = "\d[^"]*"', f'version = "{options.version}"')
     pins = (r'(?<=")(onecopy[\w\[\],-]*)==[^"]+', rf"\1=={options.version}")
-    for path in [ROOT / "pyproject.toml", *ROOT.glob("packages/*/pyproject.toml")]:
+    replaced(ROOT / "pyproject.toml", own)
+    for path in ROOT.glob("packages/*/pyproject.toml"):
         replaced(path, own, pins)
     minor = ".".join(options.version.split(".")[:2])
     for name in CMAKE:

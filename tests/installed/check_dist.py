@@ -36,7 +36,7 @@ A library or test data that slipped in would be more; the records of the benchma
 """
 NEWEST_OF_LOWEST = 12
 """The lowest version of numpy that is allowed has wheels for CPython up to 3.12."""
-IN_WHEEL = ("onecopy/py.typed", "onecopy/_core.pyi", f"onecopy-{VERSION}.dist-info/licenses/LICENSE")
+IN_WHEEL = ("onecopy/py.typed", "onecopy/_core.pyi", f"onecopy_core-{VERSION}.dist-info/licenses/LICENSE")
 IN_SDIST = ("LICENSE", "CMakeLists.txt", "src/CMakeLists.txt", "tests/installed/alone.py", "README.md", "CITATION.cff")
 NOT_IN_SDIST = re.compile(r"(packages|\.ci|build|dist|\.venv)/|.*\.(so|pyc|o|a)$")
 
@@ -83,7 +83,7 @@ def look_into_wheel(wheel: Path) -> None:
         extensions = [file.read(name) for name in sizes if name.endswith(".so")]
     for name in IN_WHEEL:
         need(name in sizes, f"{wheel.name} has no {name}")
-    strange = [name for name in sizes if not re.fullmatch(r"onecopy[/-].*(?<!\.pyc)(?<!\.cpp)(?<!\.[ao])", name)]
+    strange = [name for name in sizes if not re.fullmatch(r"onecopy(/|_core-).*(?<!\.pyc)(?<!\.cpp)(?<!\.[ao])", name)]
     need(not strange, f"{wheel.name} has {', '.join(strange)}")
     need(len(extensions) == 1, f"{wheel.name} has {len(extensions)} shared libraries instead of the extension alone")
     need("linux_" not in wheel.name or "manylinux_" in wheel.name, f"{wheel.name} is not repaired: no index takes it")
@@ -145,7 +145,7 @@ def test_packages(wheels: list[Path], wheel: Path, python: str, folder: Path) ->
     """Install the wheels of the other distributions with what they need, and ask each of their verbs for its help."""
     own = environment(python, folder, wheel, *wheels)
     for package in PACKAGES:
-        for verb in package["entry-points"]["onecopy.commands"]:
+        for verb in package.get("entry-points", {}).get("onecopy.commands", {}):
             run(own, "-W", "error", "-m", "onecopy", verb, "--help")
 
 
@@ -167,9 +167,9 @@ def the_one(folder: Path, pattern: str) -> Path:
 
 def check(folder: Path, pythons: list[str], *, sdist: bool) -> None:
     """Look into all files of a folder, and install and use them."""
-    source = the_one(folder, f"onecopy-{VERSION}.tar.gz")
+    source = the_one(folder, f"onecopy_core-{VERSION}.tar.gz")
     look_into_sdist(source)
-    wheels = {python: the_one(folder, f"onecopy-{VERSION}-{tag_of(python)}-*.whl") for python in pythons}
+    wheels = {python: the_one(folder, f"onecopy_core-{VERSION}-{tag_of(python)}-*.whl") for python in pythons}
     for wheel in wheels.values():
         look_into_wheel(wheel)
     names = [package["name"].replace("-", "_") for package in PACKAGES]

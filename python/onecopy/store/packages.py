@@ -19,6 +19,11 @@ from onecopy.errors import Error
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep  # noqa: PTH120 - text
 _INSTALLED = re.compile(r"(.*[/\\](?:site|dist)-packages)[/\\](.+)", re.S)
 _MAX_BYTES = 256 << 20
+_PARTS = ("bench", "core", "images", "monitor", "onnxruntime", "records", "remote")
+"""The distributions of this project are onecopy-core, onecopy-images, ...; all have the same version."""
+_REQUIRED = re.compile(
+    rb"^Requires-Dist: onecopy([-_.](%s))?(?![\w.-])(?!.*extra *==)" % "|".join(_PARTS).encode(), re.I | re.M
+)
 
 
 class NoIdentity(Error):
@@ -36,7 +41,7 @@ def package_of(module: str, file: str | None) -> str | None:
     Editable installations count as part of the program, because edits do not change their version.
     """
     top = module.partition(".")[0]
-    if top == "onecopy":
+    if top == "onecopy" or (top.startswith("onecopy_") and top[8:] in _PARTS):
         return f"onecopy {sys.modules['onecopy'].__version__}"
     if isinstance(file, str) and (installed := _INSTALLED.fullmatch(file)):
         return _distribution_of(*installed.groups())
@@ -69,9 +74,8 @@ def version_of(file: str | None) -> str | None:
 
 @functools.lru_cache(maxsize=256)
 def requires_onecopy(file: str) -> bool:
-    """Return whether the distribution of an installed module requires onecopy."""
-    required = re.compile(rb"^Requires-Dist: onecopy(?![\w.-])(?!.*extra *==)", re.I | re.M)
-    return any(required.search(_read(owner, "METADATA")) for owner in _owners(file))
+    """Return whether the distribution of an installed module requires onecopy or one of its parts."""
+    return any(_REQUIRED.search(_read(owner, "METADATA")) for owner in _owners(file))
 
 
 def _owners(file: str | None) -> list[str]:

@@ -121,15 +121,15 @@ def test_what_the_distributions_need_is_installed_for_demo_and_tests():
     ours = names_in(PROJECT["project"]["dependencies"])
     theirs = {name for package in PACKAGES for name in names_in(package["dependencies"])}
     assert ours <= pinned("demo")
-    assert theirs - {package["name"] for package in PACKAGES} - {"onecopy"} <= pinned("all")
+    assert theirs - {package["name"] for package in PACKAGES} - {"onecopy-core"} <= pinned("all")
 
 
 @pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package["name"])
 def test_the_distributions_have_one_version_and_need_each_other_of_it(package):
-    optional = PROJECT["project"]["optional-dependencies"], package.get("optional-dependencies", {})
-    needed = [one for extras in optional for extra in extras.values() for one in extra] + package["dependencies"]
+    extras = package.get("optional-dependencies", {})
+    needed = [one for extra in extras.values() for one in extra] + package["dependencies"]
     assert package["version"] == VERSION
-    assert "onecopy" in names_in(package["dependencies"])
+    assert {"onecopy", "onecopy-core"} & names_in(package["dependencies"])
     of_ours = [one for one in needed if re.match(r"onecopy-|onecopy\b.*=", one)]
     assert [one for one in of_ours if not one.endswith(f"=={VERSION}")] == []
 
@@ -142,8 +142,8 @@ def test_the_conda_recipe_has_the_version_and_the_requirements_of_pyproject():
     assert listed["run"] == ["python", *PROJECT["project"]["dependencies"]]
     needed = [one.partition(";")[0] for one in PROJECT["build-system"]["requires"]]
     assert [one for one in needed if not one.startswith("numpy")] == [one for one in listed["host"] if "==" in one]
-    optional = PROJECT["project"]["optional-dependencies"]
-    assert sorted(listed["run_constraints"]) == sorted(optional["arrow"] + optional["onnxruntime"] + optional["remote"])
+    extras = {name: one for package in PACKAGES for name, one in package.get("optional-dependencies", {}).items()}
+    assert sorted(listed["run_constraints"]) == sorted(extras["arrow"] + extras["onnxruntime"])
     assert f"  summary: {PROJECT['project']['description']}\n" in recipe
 
 
@@ -167,7 +167,7 @@ def look(folder: Path) -> str:
 
 
 def make_sdist(folder: Path, *more: str) -> None:
-    with tarfile.open(folder / f"onecopy-{VERSION}.tar.gz", "w:gz") as file:
+    with tarfile.open(folder / f"onecopy_core-{VERSION}.tar.gz", "w:gz") as file:
         wanted = (
             "LICENSE",
             "CMakeLists.txt",
@@ -177,7 +177,7 @@ def make_sdist(folder: Path, *more: str) -> None:
             "CITATION.cff",
         )
         for name in (*wanted, *more):
-            file.add(ROOT / "LICENSE", f"onecopy-{VERSION}/{name}")
+            file.add(ROOT / "LICENSE", f"onecopy_core-{VERSION}/{name}")
 
 
 def make_wheel(
@@ -188,9 +188,9 @@ def make_wheel(
         "onecopy/py.typed",
         "onecopy/_core.pyi",
         "onecopy/_core.so",
-        f"onecopy-{VERSION}.dist-info/licenses/LICENSE",
+        f"onecopy_core-{VERSION}.dist-info/licenses/LICENSE",
     )
-    with zipfile.ZipFile(folder / f"onecopy-{VERSION}-{tag}-{tag}-{platform}.whl", "w", zipfile.ZIP_DEFLATED) as file:
+    with zipfile.ZipFile(folder / f"onecopy_core-{VERSION}-{tag}-{tag}-{platform}.whl", "w", zipfile.ZIP_DEFLATED) as file:
         for name in (*wanted, *more):
             if name != without:
                 file.writestr(name, bytes(3_000_000) if name == "onecopy/big.so.txt" else b"x")

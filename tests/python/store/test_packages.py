@@ -100,6 +100,7 @@ def test_a_package_is_the_same_in_each_environment_whose_python_its_scripts_name
 
 REQUIREMENTS = ["onecopy", "Onecopy>=0.3", "onecopy[torch] (>=0.3)", "onecopy ; python_version > '3'", "onecopy-tools"]
 REQUIREMENTS += ["onecopy; extra == 'fast'", "onecopy>=0.3 ; extra=='fast'", "onecopy.tools>=1", "other; extra == 'x'"]
+REQUIREMENTS += ["onecopy-core>=0.2", "Onecopy_Records[arrow]", "onecopy-core-tools", "onecopy.images ; extra == 'x'"]
 
 
 @pytest.mark.parametrize("text", REQUIREMENTS)
@@ -111,7 +112,8 @@ def test_a_package_belongs_to_the_program_if_it_requires_onecopy_without_an_extr
     with (site / "Dist_Of_Test-1.0.dist-info" / "METADATA").open("a") as file:
         file.write(f"Requires-Dist: {text}\n")
     found = requirements.Requirement(text)
-    required = found.name.lower() == "onecopy" and (found.marker is None or found.marker.evaluate({"extra": ""}))
+    name = re.sub("[-_.]+", "-", found.name).lower()
+    required = name in {"onecopy", "onecopy-core", "onecopy-records"} and (found.marker is None or found.marker.evaluate({"extra": ""}))
     assert requires_onecopy(str(site / "module_of_test.py")) == required
 
 
