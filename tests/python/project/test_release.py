@@ -190,7 +190,9 @@ def make_wheel(
         "onecopy/_core.so",
         f"onecopy_core-{VERSION}.dist-info/licenses/LICENSE",
     )
-    with zipfile.ZipFile(folder / f"onecopy_core-{VERSION}-{tag}-{tag}-{platform}.whl", "w", zipfile.ZIP_DEFLATED) as file:
+    with zipfile.ZipFile(
+        folder / f"onecopy_core-{VERSION}-{tag}-{tag}-{platform}.whl", "w", zipfile.ZIP_DEFLATED
+    ) as file:
         for name in (*wanted, *more):
             if name != without:
                 file.writestr(name, bytes(3_000_000) if name == "onecopy/big.so.txt" else b"x")

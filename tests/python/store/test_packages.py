@@ -113,7 +113,9 @@ def test_a_package_belongs_to_the_program_if_it_requires_onecopy_without_an_extr
         file.write(f"Requires-Dist: {text}\n")
     found = requirements.Requirement(text)
     name = re.sub("[-_.]+", "-", found.name).lower()
-    required = name in {"onecopy", "onecopy-core", "onecopy-records"} and (found.marker is None or found.marker.evaluate({"extra": ""}))
+    required = name in {"onecopy", "onecopy-core", "onecopy-records"} and (
+        found.marker is None or found.marker.evaluate({"extra": ""})
+    )
     assert requires_onecopy(str(site / "module_of_test.py")) == required
 
 
