@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-_READ = 4 << 20
-"""Number of bytes per read of compressed data."""
+_READ, _READ_LARGE = 256 << 10, 4 << 20
+"""Numbers of bytes per read of compressed data; the second one if two segments per thread need it."""
 _PIECE = 16 << 20
 """Number of bytes per read of uncompressed data."""
 
@@ -145,7 +145,7 @@ def _fill_page(page: Any, plane: NDArray[Any], report: Callable[[int], None], th
     keyframe = page.keyframe
     if keyframe.is_contiguous or (keyframe.is_subsampled and keyframe.jpegheader is not None):
         # The chroma of NDPI is smoothed across strips: other readers decode the page as a whole, so this does too.
-        plane[...] = page.asarray(squeeze=False, maxworkers=threads, buffersize=_READ)
+        plane[...] = page.asarray(squeeze=False, maxworkers=threads, buffersize=_bytes_per_read(page, threads))
         report(plane.nbytes)
         return
     depth, length, width = keyframe.imagedepth, keyframe.imagelength, keyframe.imagewidth
@@ -157,5 +157,11 @@ def _fill_page(page: Any, plane: NDArray[Any], report: Callable[[int], None], th
         return int(target.nbytes)
 
     keyframe.init_decode()
-    for nbytes in page.segments(func=place, maxworkers=threads, sort=True, buffersize=_READ, _fullsize=False):
+    buffer = _bytes_per_read(page, threads)
+    for nbytes in page.segments(func=place, maxworkers=threads, sort=True, buffersize=buffer, _fullsize=False):
         report(nbytes)
+
+
+def _bytes_per_read(page: Any, threads: int) -> int:
+    needed = 2 * threads * max(page.databytecounts, default=0)
+    return min(max(_READ, needed), _READ_LARGE)
