@@ -65,10 +65,10 @@ def _weights(nbytes: int) -> Any:
     return _module(nbytes).state_dict()
 
 
-def _load_safetensors(path: str) -> Any:
+def _load_on_meta(read: Callable[[str], Any], path: str) -> Any:
     with module("torch").device("meta"):
         model = _module(os.path.getsize(path))  # noqa: PTH202
-    model.load_state_dict(module("safetensors.torch").load_file(path), assign=True)
+    model.load_state_dict(read(path), assign=True)
     return model.eval()
 
 
@@ -91,8 +91,19 @@ PROGRAMS = (
     ),
     Program(
         "torch, safetensors", "model.load_state_dict(safetensors.torch.load_file(path), assign=True)",
-        ("torch", "safetensors.torch"), load=_load_safetensors, answer=_forward,
+        ("torch", "safetensors.torch"), answer=_forward,
+        load=lambda path: _load_on_meta(module("safetensors.torch").load_file, path),
         make=lambda path, nbytes: module("safetensors.torch").save_file(_weights(nbytes), path),
+    ),
+    Program(
+        "torch, on meta", "model.load_state_dict(torch.load(path), assign=True)", ("torch",), answer=_forward,
+        load=lambda path: _load_on_meta(lambda file: module("torch").load(file), path),  # replaced under onecopy run
+        make=lambda path, nbytes: module("torch").save(_weights(nbytes), path), rewritten="torch, mapped",
+    ),
+    Program(
+        "torch, mapped", "model.load_state_dict(torch.load(path, mmap=True), assign=True)", ("torch",),
+        load=lambda path: _load_on_meta(lambda file: module("torch").load(file, mmap=True), path), answer=_forward,
+        make=lambda path, nbytes: module("torch").save(_weights(nbytes), path),
     ),
     Program(
         "numpy", "numpy.load(path)", ("numpy",), make=_make_table,
