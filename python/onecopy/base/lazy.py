@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 OTHER_NAMES = {
+    "onecopy.frameworks.onnxruntime._prepacking": "onecopy_onnxruntime.prepacking",
+    "onecopy.frameworks.onnxruntime._sessions": "onecopy_onnxruntime.sessions",
     "onecopy.holding": "onecopy.run.holder",
     "onecopy.objects": "onecopy.data",
     "onecopy.objects.made": "onecopy.data.unpickle",
@@ -22,8 +24,9 @@ OTHER_NAMES = {
     "onecopy.shuffle": "onecopy.data.shuffle",
     "onecopy.sources": "onecopy.arrays.open_mode",
 }
-"""Current names of modules, by their names in pickles from earlier versions."""
+"""Current names of modules, by their names in earlier versions, which pickles and running programs contain."""
 DISTRIBUTIONS = {
+    "onecopy.frameworks.onnxruntime": "onecopy_onnxruntime",
     "onecopy.images": "onecopy_images",
 }
 """Packages of other distributions, by the names under which programs import them and pickles contain their modules."""
@@ -82,10 +85,12 @@ class _OtherNames:
 
 def _module_of(name: str) -> str:
     """Return the current name of a module that has been renamed, or "" for other modules."""
+    if name in OTHER_NAMES:
+        return OTHER_NAMES[name]
     for former, package in DISTRIBUTIONS.items():
         if name.startswith(f"{former}."):
             return name.replace(former, package, 1)
-    return OTHER_NAMES.get(name, "")
+    return ""
 
 
 def install() -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import io
 import os
 import sys
-from importlib import import_module
 
 from onecopy import run
+from onecopy.base import lazy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
     from typing import Any
 
 FRAMEWORKS = {
-    "faiss": "faiss",
-    "hnswlib": "hnswlib",
-    "joblib": "joblib",
-    "numpy": "numpy",
-    "onnxruntime": "onnxruntime",
-    "safetensors.numpy": "safetensors",
-    "safetensors.torch": "safetensors",
-    "torch": "torch",
-    "torch._dynamo.trace_rules": "dynamo",
-    "transformers.modeling_utils": "transformers",
-    "usearch.index": "usearch",
+    "faiss": "onecopy.frameworks.hooks.faiss",
+    "hnswlib": "onecopy.frameworks.hooks.hnswlib",
+    "joblib": "onecopy.frameworks.hooks.joblib",
+    "numpy": "onecopy.frameworks.hooks.numpy",
+    "onnxruntime": "onecopy_onnxruntime.hook",
+    "safetensors.numpy": "onecopy.frameworks.hooks.safetensors",
+    "safetensors.torch": "onecopy.frameworks.hooks.safetensors",
+    "torch": "onecopy.frameworks.hooks.torch",
+    "torch._dynamo.trace_rules": "onecopy.frameworks.hooks.dynamo",
+    "transformers.modeling_utils": "onecopy.frameworks.hooks.transformers",
+    "usearch.index": "onecopy.frameworks.hooks.usearch",
 }
-"""Modules whose functions are replaced, and the modules in `onecopy.frameworks.hooks` whose `apply` replaces them."""
+"""Modules whose functions are replaced, and the modules whose `apply` replaces them, some in other distributions."""
 
 SWITCH = "ONECOPY_AUTO"
 """Environment variable. If its value is "0", nothing is replaced."""
@@ -51,10 +51,13 @@ def install() -> None:
 
 def _apply(module: ModuleType) -> None:
     """Replace the functions of a framework, or log why that failed."""
+    call = f"import {module.__name__}"
     try:
-        import_module(f"onecopy.frameworks.hooks.{FRAMEWORKS[module.__name__]}").apply(module)
+        lazy.load(FRAMEWORKS[module.__name__]).apply(module)
+    except ModuleNotFoundError as error:
+        run.note(call, "", reason=f"its models are not shared, because {error}")
     except Exception as error:  # the program must run as without onecopy
-        run.note_failure(f"import {module.__name__}", error)
+        run.note_failure(call, error)
 
 
 class _Finder:

@@ -226,7 +226,7 @@ def steps(
 ) -> Steps:
     """Open the model in a folder, run each batch once, and hold the session. Then time runs of all batches in turn."""
     module("onnxruntime")  # before the clock starts
-    module("onecopy.frameworks.onnxruntime")
+    module("onecopy_onnxruntime.sessions")
     gc.collect()
     yield "ready", {}
     if method == EMPTY:

@@ -4,7 +4,7 @@ Session options cannot be inspected, but they may contain weights, custom operat
 model is optimized. Therefore, calls of their methods are recorded. Prepacked weights are used only if all settings are
 known, because the options were created after the methods had been replaced.
 
-**Not shared:** sessions whose options (see `_why_read`) or model (`frameworks.onnxruntime._sessions`) do not allow it.
+**Not shared:** sessions whose options (see `_why_read`) or model (see `sessions`) do not allow it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import ModuleType
 
-    from onecopy.frameworks.onnxruntime._sessions import Opening
+    from onecopy_onnxruntime.sessions import Opening
 
 SESSION = "onnxruntime.InferenceSession"
 _READERS = ("get_session_config_entry", "has_providers")
@@ -59,7 +59,9 @@ def _init(original: Callable[..., None]) -> Callable[..., None]:
         self: Any, path_or_bytes: Any, sess_options: Any = None, providers: Any = None, *args: Any, **kwargs: Any
     ) -> None:
         opening = None
-        if isinstance(path_or_bytes, (str, os.PathLike)) and not type(self).__module__.startswith("onecopy."):
+        if isinstance(path_or_bytes, (str, os.PathLike)) and not type(self).__module__.startswith(
+            "onecopy_onnxruntime."
+        ):
             opening = _prepacked_opening(path_or_bytes, sess_options, providers, kwargs)
         given = self, path_or_bytes, sess_options, providers, *args
         if opening is None or not _open_prepacked(opening, original, given, kwargs):
@@ -70,19 +72,19 @@ def _init(original: Callable[..., None]) -> Callable[..., None]:
 
 def _open_prepacked(opening: Opening, original: Callable[..., None], given: Any, kwargs: dict[str, Any]) -> bool:
     """Initialize a session on prepacked weights. If that fails, report the reason and return False."""
-    from onecopy.frameworks.onnxruntime import _options, _sessions
     from onecopy.store.fork import trim_heap
+    from onecopy_onnxruntime import options as session_options, sessions
 
     session, path, options, providers, *args = given
     try:
-        ours = _options.copied(options, opening.entries)
+        ours = session_options.copied(options, opening.entries)
         original(session, opening.model, ours, providers, *args, **{**kwargs, "enable_fallback": 0})
-        session._sess_options = _options.copied(options, {})
+        session._sess_options = session_options.copied(options, {})
         session._enable_fallback = int(kwargs.get("enable_fallback", 1)) == 1
         # `set_providers` creates the session again: from the file, as without this module.
         session._model_path, session._model_bytes, session._sess_options_initial = os.fspath(path), None, options
         session._opened_by_onecopy = opening  # its mappings live as long as the session
-        shared = sum(file.bytes for file in _sessions.mapped_files(opening.files))
+        shared = sum(file.bytes for file in sessions.mapped_files(opening.files))
     except Exception as error:  # any: the session is created as without this module
         opening.close()
         note_read(SESSION, path, f"cannot create a session on prepacked weights: {error}")
@@ -94,13 +96,13 @@ def _open_prepacked(opening: Opening, original: Callable[..., None], given: Any,
 
 def _prepacked_opening(path: Any, options: Any, providers: Any, given: dict[str, Any]) -> Opening | None:
     """Return how to open prepacked weights, creating them if necessary, or None if the session should read the file."""
-    from onecopy.frameworks.onnxruntime import _sessions
+    from onecopy_onnxruntime import sessions
 
     try:
         reason = _why_read(options, given)
         if not reason:
             optimizers = tuple(sorted(given.get("disabled_optimizers") or ()))
-            opening = _sessions.auto(_sessions.Request(os.fsdecode(path), options, providers, optimizers, True, None))
+            opening = sessions.auto(sessions.Request(os.fsdecode(path), options, providers, optimizers, True, None))
             if opening.mode != "read":
                 return opening
             opening.close()
@@ -113,7 +115,7 @@ def _prepacked_opening(path: Any, options: Any, providers: Any, given: dict[str,
 
 def _why_read(options: Any, given: dict[str, Any]) -> str:
     """Return why a session with these arguments must read its model, or "" if it does not have to."""
-    from onecopy.frameworks.onnxruntime import _options
+    from onecopy_onnxruntime import options as session_options
 
     if given.get("read_config_from_model", os.environ.get("ORT_LOAD_CONFIG_FROM_MODEL")):
         return "the session options may be part of the model"
@@ -123,5 +125,5 @@ def _why_read(options: Any, given: dict[str, Any]) -> str:
         return "the session options are a copy, or were created before onecopy.auto was imported"
     if options.optimized_model_filepath or options.enable_profiling:
         return "the session writes its optimized model or a profile"
-    others = sorted(_settings[options].difference(_options.DECIDING, _options.OTHER_THAN_RESULTS))
+    others = sorted(_settings[options].difference(session_options.DECIDING, session_options.OTHER_THAN_RESULTS))
     return f"the session options contain {', '.join(others)}" if others else ""

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from packages.onnxruntime.tests.sessions import MODES, PREPACKING_OFF, answer, from_store, is_mapped, make
 from tests.support.onnx_models import IDS, save_inline
 from tests.support.places import DATA, needs
-from tests.support.sessions import MODES, PREPACKING_OFF, answer, from_store, is_mapped, make
 
 import onecopy as oc
-from onecopy.frameworks.onnxruntime import _options, _prepacking, _sessions
+from onecopy_onnxruntime import options as session_options, prepacking, sessions
 
 onnxruntime = pytest.importorskip("onnxruntime")
 
@@ -91,7 +91,7 @@ def test_a_few_weights_that_are_not_aligned_are_copied(tmp_path, store):
 
 
 def test_direct_copies_what_is_not_aligned_where_nothing_can_be_kept(tmp_path, store, worth_it, monkeypatch):
-    monkeypatch.setattr(_sessions, "free_on", lambda _: 1000)
+    monkeypatch.setattr(sessions, "free_on", lambda _: 1000)
     session = oc.onnxruntime.session(make("not aligned", tmp_path), "direct", store=store)
     assert session.onecopy.mode == "direct"
     assert "are misaligned in the file: prepacking needs" in session.onecopy.reason
@@ -104,7 +104,7 @@ def test_direct_of_weights_that_are_not_aligned_takes_an_aligned_copy(tmp_path, 
     assert "misaligned in the file: process" in first.onecopy.reason
     assert "begins at byte" in first.onecopy.copied[0].reason
     first.close()
-    assert {child.wait(60) for child in _prepacking._background} == {0}
+    assert {child.wait(60) for child in prepacking._background} == {0}
     second = oc.onnxruntime.session(model, "direct", store=store)
     assert "aligned copy" in second.onecopy.reason
     assert [file.path for file in second.onecopy.mapped] == [str(path) for path in from_store(store)]
@@ -117,7 +117,7 @@ def test_the_first_session_reads_while_a_child_prepacks_for_the_next(model, stor
     assert "is prepacking the weights in the background" in first.onecopy.reason
     second = oc.onnxruntime.session(model, "prepacked", store=store)
     assert second.onecopy.mode in ("read", "prepacked")
-    assert {child.wait(60) for child in _prepacking._background} == {0}
+    assert {child.wait(60) for child in prepacking._background} == {0}
     third = oc.onnxruntime.session(model, "prepacked", store=store)
     assert third.onecopy.mode == "prepacked"
     assert third.onecopy.reason == "as requested"
@@ -188,13 +188,13 @@ def test_auto_leaves_small_models_alone_where_the_store_cannot_be_read(tmp_path)
 
 def test_growth_that_measures_nothing_is_unknown(tmp_path, monkeypatch):
     """The heap had free memory: the process does not grow, though weights are copied."""
-    monkeypatch.setattr(_sessions, "anonymous_memory", lambda: 5000)
+    monkeypatch.setattr(sessions, "anonymous_memory", lambda: 5000)
     for mode in ("read", "direct"):
         report = oc.onnxruntime.session(make("aligned", tmp_path), mode).onecopy
         assert report.private is None
         assert "private memory unknown: the heap had free memory" in str(report)
     grows = itertools.count(5000, 256)  # less than the 512 bytes of the bias, which is copied
-    monkeypatch.setattr(_sessions, "anonymous_memory", lambda: next(grows))
+    monkeypatch.setattr(sessions, "anonymous_memory", lambda: next(grows))
     assert oc.onnxruntime.session(make("aligned", tmp_path), "direct").onecopy.private is None
     grows = itertools.count(5000, 600)
     assert oc.onnxruntime.session(make("aligned", tmp_path), "direct").onecopy.private == 600
@@ -308,17 +308,17 @@ def test_each_entry_of_the_installed_onnx_runtime_decides_the_prepacked_form_or_
     (library,) = Path(onnxruntime.__file__).parent.glob("capi/onnxruntime_pybind11_state*.so")
     names = re.findall(rb"(?<![\w.])(?:session|optimization|mlas|memory|ep)\.[a-z0-9_.]+(?=\0)", library.read_bytes())
     entries = {name.decode() for name in names}
-    known = {*_options.DECIDING, *_options.OTHER_THAN_RESULTS}
+    known = {*session_options.DECIDING, *session_options.OTHER_THAN_RESULTS}
     assert len(entries & known) >= 20
     assert {name for name in entries - known if not re.match(OTHER_ENTRIES, name)} == set()
 
 
-@pytest.mark.parametrize("entry", _options.DECIDING)
+@pytest.mark.parametrize("entry", session_options.DECIDING)
 def test_each_entry_that_decides_is_part_of_what_identifies_prepacked_weights(entry):
     options = onnxruntime.SessionOptions()
-    before = _options.deciding(options)
+    before = session_options.deciding(options)
     options.add_session_config_entry(entry, "1")
-    assert _options.deciding(options) == before | {entry: "1"}
+    assert session_options.deciding(options) == before | {entry: "1"}
 
 
 def test_weights_of_other_providers_are_not_prepacked(tmp_path, store):

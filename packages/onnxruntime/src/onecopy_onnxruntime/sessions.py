@@ -22,11 +22,11 @@ from onecopy.errors import Error, FormatError
 from onecopy.files import page_cache
 from onecopy.files.companions import paths_of
 from onecopy.files.mapping import Closeable, Mapping as FileMapping
-from onecopy.frameworks.onnxruntime import _options, _prepacking
 from onecopy.memory import proc
 from onecopy.remote.location import file_of
 from onecopy.store.fork import trim_heap
 from onecopy.store.store import Store, default_folder, free_on
+from onecopy_onnxruntime import options as session_options, prepacking
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -115,13 +115,13 @@ class Request:
                     FormatError.Kind.OUT_OF_BOUNDS,
                     path=self.path,
                 )
-        if _options.holds(self.sess_options, {one.name for one in self.tensors}, self.locations):
+        if session_options.holds(self.sess_options, {one.name for one in self.tensors}, self.locations):
             raise UnavailableError("the session options contain weights of the model in memory, or cannot be copied")
 
     @property
     def is_ort(self) -> bool:
         """Whether ONNX Runtime will read the model as ``.ort``, according to the options, or else the suffix."""
-        given = _options.entry(self.sess_options, "session.load_model_format")
+        given = session_options.entry(self.sess_options, "session.load_model_format")
         return (given or self.path[-4:]).lower() in ("ort", ".ort")
 
     @property
@@ -146,11 +146,11 @@ class Request:
         return tuple(sorted(found, key=lambda weight: -weight.bytes))
 
     @property
-    def recipe(self) -> _prepacking.Recipe:
+    def recipe(self) -> prepacking.Recipe:
         """The recipe of the prepacked weights."""
-        options = _options.deciding(self.sess_options)
+        options = session_options.deciding(self.sess_options)
         store = Store.of(self.store).with_options(where="here")
-        return _prepacking.Recipe(self.path, self.files, options, self.disabled_optimizers, store)
+        return prepacking.Recipe(self.path, self.files, options, self.disabled_optimizers, store)
 
 
 @dataclass
@@ -190,7 +190,7 @@ def direct(request: Request) -> Opening:
     """Use the weights in the mapping of the model."""
     request.parse()
     if request.is_ort:
-        return Opening("direct", AS_REQUESTED, request.path, _options.ORT_IN_PLACE, files=request.files)
+        return Opening("direct", AS_REQUESTED, request.path, session_options.ORT_IN_PLACE, files=request.files)
     reason = AS_REQUESTED
     misaligned = sum(weight.bytes for weight in request.copied if weight.reason.startswith("begins"))
     if misaligned >= MIN_TO_ALIGN:
@@ -199,7 +199,7 @@ def direct(request: Request) -> Opening:
             return _of_artefact(_prepacked_weights(request), request, "direct", reason)
         except UnavailableError as error:
             reason = f"{AS_REQUESTED}; {size(misaligned)} of weights are misaligned in the file: {error}"
-    opening = Opening("direct", reason, "", _options.IN_PLACE, files=request.files, copied=request.copied)
+    opening = Opening("direct", reason, "", session_options.IN_PLACE, files=request.files, copied=request.copied)
     _map_files(opening, request)
     return opening
 
@@ -210,7 +210,7 @@ def prepacked(request: Request, reason: str = AS_REQUESTED) -> Opening:
     providers = request.providers or onnxruntime.get_available_providers()
     if not {one if isinstance(one, str) else one[0] for one in providers} <= _CPU_PROVIDERS:
         raise UnavailableError("prepacked weights require the CPU execution provider, but others were requested")
-    if _options.entry(request.sess_options, _options.PREPACKING_OFF) == "1":
+    if session_options.entry(request.sess_options, session_options.PREPACKING_OFF) == "1":
         raise UnavailableError("the session options disable prepacking")
     found = _prepacked_weights(request)
     if found.prepacked == 0:
@@ -241,7 +241,7 @@ def _is_prepacked(request: Request) -> bool:
     return found is not None and not found.failed
 
 
-def _prepacked_weights(request: Request) -> _prepacking.Prepacked:
+def _prepacked_weights(request: Request) -> prepacking.Prepacked:
     """Return the prepacked weights. Raise UnavailableError if they are not ready or cannot be created."""
     recipe = request.recipe
     found = recipe.find()
@@ -251,9 +251,9 @@ def _prepacked_weights(request: Request) -> _prepacking.Prepacked:
         if not request.wait:
             if recipe.is_being_built():
                 raise UnavailableError("another process is prepacking the weights")
-            pid = _prepacking.start_in_background(recipe)
+            pid = prepacking.start_in_background(recipe)
             raise UnavailableError(f"process {pid} is prepacking the weights in the background")
-        found = _prepacking.prepack(recipe)
+        found = prepacking.prepack(recipe)
     if found.failed:
         raise UnavailableError(f"ONNX Runtime cannot save prepacked weights of this model: {found.failed}")
     return found
@@ -270,11 +270,11 @@ def _missing_space(weights: int, folder: Path) -> str:
     return ""
 
 
-def _of_artefact(found: _prepacking.Prepacked, request: Request, mode: str, reason: str) -> Opening:
+def _of_artefact(found: prepacking.Prepacked, request: Request, mode: str, reason: str) -> Opening:
     """Return the opening for a session on an artefact's prepacked ("prepacked") or plain ("direct") weights."""
-    entries = {_options.FOLDER: str(found.path.parent)}
+    entries = {session_options.FOLDER: str(found.path.parent)}
     if mode == "direct":
-        entries[_options.PREPACKING_OFF] = "1"
+        entries[session_options.PREPACKING_OFF] = "1"
     return Opening(mode, reason, found.model, entries, files=(str(found.path), *request.files))
 
 
@@ -381,7 +381,7 @@ class Session(onnxruntime.InferenceSession, Closeable):  # type: ignore[misc]  #
         self._report: Callable[[], Report] | None = None
         options = sess_options
         if opening.mode != "read":
-            options = _options.copied(sess_options, opening.entries)
+            options = session_options.copied(sess_options, opening.entries)
             if opening.buffers:
                 names, views = list(opening.buffers), list(opening.buffers.values())
                 options.add_external_initializers_from_files_in_memory(names, views, [len(view) for view in views])

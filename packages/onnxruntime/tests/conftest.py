@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.support.sessions import KINDS, make
+from packages.onnxruntime.tests.sessions import KINDS, make
 
 
 @pytest.fixture(params=KINDS)
@@ -19,7 +19,7 @@ def store(tmp_path) -> Path:
 @pytest.fixture
 def worth_it(monkeypatch):
     """Let `auto` take these models for large ones."""
-    from onecopy.frameworks.onnxruntime import _sessions
+    from onecopy_onnxruntime import sessions
 
-    monkeypatch.setattr(_sessions, "MIN_TO_PREPACK", 1)
-    monkeypatch.setattr(_sessions, "MIN_TO_ALIGN", 1)
+    monkeypatch.setattr(sessions, "MIN_TO_PREPACK", 1)
+    monkeypatch.setattr(sessions, "MIN_TO_ALIGN", 1)

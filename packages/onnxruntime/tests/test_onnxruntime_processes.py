@@ -16,7 +16,7 @@ from tests.support.store_processes import suffixes
 from tests.support.waiting import until
 
 import onecopy as oc
-from onecopy.frameworks.onnxruntime import _prepacking
+from onecopy_onnxruntime import prepacking
 
 LARGE = {"rows": 20_000, "width": 256, "layers": 4}  # 21 MB
 
@@ -66,7 +66,7 @@ def test_workers_share_what_one_has_prepacked(tmp_path):
 # The child that prepacks in the background, stopped before or after one of its functions: it makes a file and waits.
 CHILD = """
     import pathlib, signal, sys
-    from onecopy.frameworks.onnxruntime import _prepacking
+    from onecopy_onnxruntime import prepacking
     moment, reached, *arguments = sys.argv[1:]
     def stop():
         pathlib.Path(reached).touch()
@@ -76,18 +76,18 @@ CHILD = """
     def stopping_after(function):
         return lambda *given: (function(*given), stop())
     if moment == "before the digest":
-        _prepacking.Recipe._write_digest = stopping_before(_prepacking.Recipe._write_digest)
+        prepacking.Recipe._write_digest = stopping_before(prepacking.Recipe._write_digest)
     elif moment == "before ONNX Runtime writes":
-        _prepacking._save = stopping_before(_prepacking._save)
+        prepacking._save = stopping_before(prepacking._save)
     elif moment == "after ONNX Runtime wrote":
-        save = _prepacking._save
-        _prepacking._save = lambda *given: (save(*given), stop())[0]
+        save = prepacking._save
+        prepacking._save = lambda *given: (save(*given), stop())[0]
     elif moment == "before the claim is released":
-        _prepacking.write = stopping_after(_prepacking.write)
+        prepacking.write = stopping_after(prepacking.write)
     else:
         assert moment == "after everything"
-        _prepacking.main = stopping_after(_prepacking.main)
-    _prepacking.main(*arguments)
+        prepacking.main = stopping_after(prepacking.main)
+    prepacking.main(*arguments)
 """
 # What the store has at each moment: files, by what they are; bytes in the largest that has a hidden name, at least.
 MOMENTS = {
@@ -106,9 +106,9 @@ def test_a_child_that_is_killed_while_it_prepacks_is_in_nobodys_way(tmp_path, mo
     store, reached = oc.Store(tmp_path / "store"), tmp_path / "reached"
     with monkeypatch.context() as patched:
         command = [sys.executable, "-c", textwrap.dedent(CHILD), moment, str(reached)]
-        patched.setattr(_prepacking, "_command", lambda: command)
+        patched.setattr(prepacking, "_command", lambda: command)
         assert oc.onnxruntime.session(model, "prepacked", store=store.folder).onecopy.mode == "read"
-    (child,) = _prepacking._background
+    (child,) = prepacking._background
     try:
         until(lambda: reached.exists() or child.poll() is not None, moment)
         assert child.poll() is None
@@ -130,7 +130,7 @@ def test_a_child_that_is_killed_while_it_prepacks_is_in_nobodys_way(tmp_path, mo
 
 def packers_of(pid: int) -> list[int]:
     """List the children of a process that prepack weights."""
-    return [child for child in children_of(pid) if "onnxruntime._prepack" in command_of(child)]
+    return [child for child in children_of(pid) if "onecopy_onnxruntime.prepacking" in command_of(child)]
 
 
 def command_of(pid: int) -> str:

@@ -13,8 +13,8 @@ import numpy as np
 folder, how = sys.argv[1:]
 if how == "auto":
     import onecopy.auto
-    from onecopy.frameworks.onnxruntime import _sessions
-    _sessions.MIN_TO_PREPACK = 1
+    from onecopy_onnxruntime import sessions
+    sessions.MIN_TO_PREPACK = 1
 import onnxruntime as ort
 
 CPU = ["CPUExecutionProvider"]
@@ -214,8 +214,8 @@ def test_weights_of_options_that_were_made_before_are_used(tmp_path, monkeypatch
         zeros = onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros((128, 128), np.float32))
         before.add_initializer("w1", zeros)
         import onecopy.auto
-        from onecopy.frameworks.onnxruntime import _sessions
-        _sessions.MIN_TO_PREPACK = 1
+        from onecopy_onnxruntime import sessions
+        sessions.MIN_TO_PREPACK = 1
         path, ids = f"{sys.argv[1]}/model.onnx", {"ids": np.arange(7)}
         session = onnxruntime.InferenceSession(path, before, providers=["CPUExecutionProvider"])
         assert (session.run(None, ids)[0] == 1).all()
@@ -234,7 +234,7 @@ def test_a_session_that_fails_on_prepacked_weights_is_made_from_the_file_and_own
         """
         import os, sys, numpy as np
         import onecopy as oc, onecopy.auto, onnxruntime
-        from onecopy.frameworks.onnxruntime import _sessions
+        from onecopy_onnxruntime import sessions
         from onecopy.memory import proc
 
         def fails(_):
@@ -243,7 +243,7 @@ def test_a_session_that_fails_on_prepacked_weights_is_made_from_the_file_and_own
         path, ids = f"{sys.argv[1]}/model.onnx", {"ids": np.arange(7)}
         expected = oc.onnxruntime.session(path, "read").run(None, ids)[0]
         assert onecopy.auto.calls() == ()
-        _sessions.MIN_TO_PREPACK, _sessions.mapped_files = 1, fails
+        sessions.MIN_TO_PREPACK, sessions.mapped_files = 1, fails
         session = onnxruntime.InferenceSession(path)
         assert (session.run(None, ids)[0] == expected).all()
         (call,) = onecopy.auto.calls()
@@ -292,15 +292,15 @@ def test_a_model_that_options_write_stands_alone(tmp_path, store):
 
 def test_a_file_that_changes_while_it_is_prepacked_is_not_kept_as_what_it_was(tmp_path, store, monkeypatch):
     import onecopy as oc
-    from onecopy.frameworks.onnxruntime import _prepacking
+    from onecopy_onnxruntime import prepacking
 
-    path, weights, save = save_external(tmp_path / "model.onnx"), tmp_path / "weights.bin", _prepacking._save
+    path, weights, save = save_external(tmp_path / "model.onnx"), tmp_path / "weights.bin", prepacking._save
     before = weights.read_bytes()
     expected = onnxruntime.InferenceSession(path).run(None, {"ids": IDS})[0]
     with monkeypatch.context() as patched:
         changes = lambda *given: (weights.write_bytes(bytes(len(before))), save(*given))[1]  # noqa: E731
-        patched.setattr(_prepacking, "_save", changes)
-        patched.setattr(_prepacking, "_in_child", _prepacking.write)
+        patched.setattr(prepacking, "_save", changes)
+        patched.setattr(prepacking, "_in_child", prepacking.write)
         session = oc.onnxruntime.session(path, "prepacked", wait=True, store=store)
         assert "changed while" in session.onecopy.reason
         assert (session.run(None, {"ids": IDS})[0] == 1).all()
@@ -318,9 +318,9 @@ def test_files_that_are_overwritten_in_place_change_no_session(tmp_path, monkeyp
         """
         import os, sys, numpy as np
         import onecopy.auto, onnxruntime
-        from onecopy.frameworks.onnxruntime import _sessions
+        from onecopy_onnxruntime import sessions
         from onecopy.memory import proc
-        _sessions.MIN_TO_PREPACK, ids = 1, {"ids": np.arange(7)}
+        sessions.MIN_TO_PREPACK, ids = 1, {"ids": np.arange(7)}
         sessions = [onnxruntime.InferenceSession(f"{sys.argv[1]}/{name}.onnx") for name in ("inside", "outside")]
         assert all(session._opened_by_onecopy.mode == "prepacked" for session in sessions)
         expected = [session.run(None, ids)[0] for session in sessions]

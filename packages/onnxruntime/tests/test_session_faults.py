@@ -9,13 +9,13 @@ from zlib import crc32
 
 import numpy as np
 import pytest
+from packages.onnxruntime.tests.sessions import MODES, answer, from_store, is_mapped, make
 from tests.support.onnx_models import IDS, words_model
-from tests.support.sessions import MODES, answer, from_store, is_mapped, make
 
 import onecopy as oc
 from onecopy.errors import FormatError
-from onecopy.frameworks.onnxruntime import _prepacking, _sessions
-from onecopy.frameworks.onnxruntime._prepacking import Prepacked
+from onecopy_onnxruntime import prepacking, sessions
+from onecopy_onnxruntime.prepacking import Prepacked
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -52,15 +52,15 @@ def test_a_model_that_cannot_be_prepacked_is_not_tried_again(tmp_path, store, mo
     def refuse(recipe, data, saved):
         raise RuntimeError("no such kernel")
 
-    monkeypatch.setattr(_prepacking, "_save", refuse)
-    monkeypatch.setattr(_prepacking, "_in_child", _prepacking.write)
+    monkeypatch.setattr(prepacking, "_save", refuse)
+    monkeypatch.setattr(prepacking, "_in_child", prepacking.write)
     for _ in range(2):
         session = oc.onnxruntime.session(model, "prepacked", wait=True, store=store)
         assert session.onecopy.mode == "read"
         assert session.onecopy.reason == (
             "mode 'prepacked' is unavailable: ONNX Runtime cannot save prepacked weights of this model: no such kernel"
         )
-        monkeypatch.setattr(_prepacking, "_in_child", None)
+        monkeypatch.setattr(prepacking, "_in_child", None)
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,8 @@ def test_short_memory_and_errors_of_the_disk_are_not_remembered_as_the_models(er
         raise next(left)
 
     with monkeypatch.context() as patched:
-        patched.setattr(_prepacking, "_save", fail)
-        patched.setattr(_prepacking, "_in_child", _prepacking.write)
+        patched.setattr(prepacking, "_save", fail)
+        patched.setattr(prepacking, "_in_child", prepacking.write)
         session = oc.onnxruntime.session(model, "prepacked", wait=True, store=store)
     assert session.onecopy.mode == "read"
     assert "of this model" not in session.onecopy.reason
@@ -91,7 +91,7 @@ def test_short_memory_and_errors_of_the_disk_are_not_remembered_as_the_models(er
 
 def test_a_digest_that_cannot_be_written_leaves_nothing_and_names_the_file(tmp_path, in_child):
     model = make("aligned", tmp_path)
-    recipe = _prepacking.Recipe(str(model), (str(model),), {}, (), str(tmp_path))
+    recipe = prepacking.Recipe(str(model), (str(model),), {}, (), str(tmp_path))
 
     def write() -> tuple[str, int]:
         resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))
@@ -138,7 +138,7 @@ def test_no_cut_and_no_flip_of_an_artefacts_end_does_harm(tmp_path, store):
 
 def test_no_room_on_the_disk_is_a_reason(tmp_path, monkeypatch, worth_it):
     monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(_sessions, "free_on", lambda _: 1000)
+    monkeypatch.setattr(sessions, "free_on", lambda _: 1000)
     session = oc.onnxruntime.session(make("aligned", tmp_path), "auto", wait=True)
     assert session.onecopy.mode == "read"
     assert "has 1.00 kB free" in session.onecopy.reason

@@ -36,8 +36,8 @@ import onnxruntime
 from onecopy import _core
 from onecopy._core import PREPACKED_END
 from onecopy.errors import FormatError, Kind
-from onecopy.frameworks.onnxruntime import _options
 from onecopy.store import Store, file_key, reopened, report_progress
+from onecopy_onnxruntime import options as session_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -93,7 +93,7 @@ class Recipe:
     files: tuple[str, ...]
     """Paths of the model and of its external data files."""
     options: Mapping[str, str]
-    """Entries of `_options.deciding`."""
+    """Entries of `session_options.deciding`."""
     disabled_optimizers: tuple[str, ...]
     store: Store
     """The store of the artefact."""
@@ -259,7 +259,7 @@ def _save_or_raise(recipe: Recipe, data: Path, saved: Path) -> bytes:
 
 def _save(recipe: Recipe, data: Path, saved: Path) -> bytes:
     """Write the optimised model and its data with ONNX Runtime, and return the model."""
-    options = _options.with_deciding(recipe.options)
+    options = session_options.with_deciding(recipe.options)
     options.log_severity_level = 3  # suppresses the warning that the model is for this machine only
     options.optimized_model_filepath = str(saved)
     for name, value in (
@@ -315,7 +315,7 @@ def _child(*arguments: str, **settings: Any) -> subprocess.Popen[bytes]:
 def _command() -> list[str]:
     if not sys.executable:
         raise OSError("cannot start a Python interpreter: sys.executable is empty")
-    program = "import sys; from onecopy.frameworks.onnxruntime._prepacking import main; main(*sys.argv[1:])"
+    program = "import sys; from onecopy_onnxruntime.prepacking import main; main(*sys.argv[1:])"
     return [sys.executable, "-c", program]
 
 
