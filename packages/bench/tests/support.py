@@ -10,6 +10,12 @@ from tests.support.places import ROOT
 
 from onecopy_bench.record import Absent, Record, Row, Sample, as_json, lines, parse
 
+
+def widest_of_tables(text: str) -> int:
+    """Return the characters of the longest line of a table; sentences are folded by the terminal."""
+    return max(len(line.rstrip()) for line in text.splitlines() if "  " in line.strip())
+
+
 WHEN = "2026-01-01T00:00:00+00:00"
 
 

@@ -7,9 +7,8 @@ import sys
 from dataclasses import replace
 
 import pytest
-from packages.bench.tests.support import made, taken
+from packages.bench.tests.support import made, taken, widest_of_tables
 from rich.console import Console
-from tests.support.screens import widest_of_tables
 
 from onecopy.cli import screen
 from onecopy_bench import cli

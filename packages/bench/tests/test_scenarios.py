@@ -5,7 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
-from tests.support.screens import widest_of_tables
+from packages.bench.tests.support import widest_of_tables
 
 import onecopy as oc
 from onecopy_bench import start

@@ -10,7 +10,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 from hypothesis import given, settings, strategies as st
-from tests.support.samples import MB, file_sample, process, row
+from packages.monitor.tests.samples import MB, file_sample, process, row
 
 from onecopy_monitor import COLUMNS, End, ProcessSample, Recorder, Sample, Series, read_recording
 from onecopy_monitor.pictures import draw, drawn

@@ -5,7 +5,7 @@ import json
 
 import pytest
 from hypothesis import given, strategies as st
-from tests.support.samples import NUMBERS, ROWS
+from packages.monitor.tests.samples import NUMBERS, ROWS
 
 import onecopy as oc
 from onecopy_monitor import COLUMNS, End, FileSample, ProcessSample, Recorder, Sample, Series, read_recording

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from tests.support.samples import MB, ROWS, file_sample, process, row
+from packages.monitor.tests.samples import MB, ROWS, file_sample, process, row
 
 from onecopy_monitor import COLUMNS, Curve, Sample, Series, series as module
 from onecopy_monitor.text_tables import series_table

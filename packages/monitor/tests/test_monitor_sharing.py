@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.shards import write_set
 
 import onecopy as oc
 from onecopy_monitor import assert_shared
@@ -166,3 +167,8 @@ def test_what_is_no_file_and_what_is_no_process_are_errors(model):
         assert_shared(model, 2**22 + 1)
     with pytest.raises(ValueError, match="is not a size"):
         assert_shared(model, os.getpid(), allowance="much")
+
+
+def test_one_copy_is_proven_over_all_shards(tmp_path):
+    model = oc.open(write_set(tmp_path))
+    assert assert_shared(model, [os.getpid()]).paths == tuple(file.path for file in model.files)

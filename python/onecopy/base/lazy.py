@@ -34,10 +34,11 @@ DISTRIBUTIONS = {
 
 def load(name: str) -> "ModuleType":
     """Import a module. If it belongs to another distribution that is missing, say which one to install."""
+    package = name.partition(".")[0]
     try:
+        import_module(package)  # before its module, so that an error names the package that is missing
         return import_module(name)
     except ModuleNotFoundError as error:
-        package = name.partition(".")[0]
         if error.name != package or package == "onecopy":
             raise
         words = package.replace("_", ".", 1), package.replace("_", "-")

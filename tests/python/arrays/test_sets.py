@@ -166,13 +166,6 @@ def test_a_file_that_was_replaced_is_reported_when_the_handle_is_opened(index, w
     assert error.value.filename == str(path)
 
 
-def test_one_copy_is_proven_over_all_shards(index):
-    model = oc.open(index)
-    monitor = pytest.importorskip("onecopy_monitor", reason="onecopy-monitor is not installed")
-    sharing = monitor.assert_shared(model, [os.getpid()])
-    assert sharing.paths == tuple(file.path for file in model.files)
-
-
 # --- what is refused ----------------------------------------------------------------------------------------------
 
 

@@ -130,6 +130,26 @@ def test_a_framework_whose_functions_are_missing_is_left_alone(tmp_path):
     run_python(code)
 
 
+def test_a_framework_whose_hook_is_in_a_missing_distribution_runs_as_always_and_is_reported(tmp_path):
+    (tmp_path / "onnxruntime.py").write_text("def InferenceSession(path): return path\n")
+    code = """
+    import sys
+    sys.modules["onecopy_onnxruntime"] = None  # as where it is not installed
+    sys.path.insert(0, sys.argv[1])
+    import onnxruntime
+    print(onnxruntime.InferenceSession("model.onnx"))
+    """
+    command = [sys.executable, "-m", "onecopy", "run", "--", sys.executable, "-c", textwrap.dedent(code), tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=CHILD_SECONDS, check=False)
+    assert (done.returncode, done.stdout) == (0, "model.onnx\n")
+    assert done.stderr.split("\n") == [
+        "onecopy: not shared:",
+        "           0 B   import onnxruntime: its models are not shared, because onecopy.onnxruntime needs another "
+        "distribution: pip install onecopy-onnxruntime",
+        "",
+    ]
+
+
 def test_of_an_archive_only_the_framework_gets_other_functions(tmp_path):
     with zipfile.ZipFile(tmp_path / "archive.zip", "w") as archive:
         archive.writestr("joblib.py", "def load(path): return path\n")

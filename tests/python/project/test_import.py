@@ -136,6 +136,25 @@ def test_images_say_what_to_install_where_they_are_missing(python, statement):
     assert python(textwrap.dedent(code), GOLDEN / "images/names.pickle") == f"onecopy_images, {needed}, False\n"
 
 
+@pytest.mark.parametrize(
+    "statement", ["oc.onnxruntime", "import onecopy.frameworks.onnxruntime", "from onecopy import onnxruntime"]
+)
+def test_sessions_say_what_to_install_where_they_are_missing_and_all_else_works(python, statement):
+    code = f"""
+        import sys
+        sys.modules["onecopy_onnxruntime"] = None  # as where it is not installed
+        import onecopy as oc
+        for name in oc.__all__:
+            getattr(oc, name)
+        try:
+            {statement}
+        except ModuleNotFoundError as error:
+            print(error.name, error, sep=", ")
+    """
+    needed = "onecopy.onnxruntime needs another distribution: pip install onecopy-onnxruntime"
+    assert python(textwrap.dedent(code)) == f"onecopy_onnxruntime, {needed}\n"
+
+
 def test_an_unknown_name_is_an_attribute_error_that_names_it():
     with pytest.raises(AttributeError, match="module 'onecopy' has no attribute 'opne'"):
         oc.opne  # noqa: B018

@@ -1,4 +1,4 @@
-"""Samples of memory, as the tests of the monitor make and draw them."""
+"""Samples of memory, as the tests here make and draw them."""
 
 from hypothesis import strategies as st
 
