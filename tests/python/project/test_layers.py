@@ -28,6 +28,7 @@ def tree(tmp_path: Path) -> Path:
         "packages/bench/src",
         "packages/images/src",
         "packages/monitor/src",
+        "packages/onnxruntime/src",
     ):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
@@ -119,6 +120,8 @@ def test_a_planted_include_is_found(tree: Path, place: str, line: str, message: 
         ("python/onecopy/data/rows.py", "import onecopy_bench"),
         ("python/onecopy/data/rows.py", "import onecopy_images"),
         ("python/onecopy/run/holder.py", "import onecopy.images"),
+        ("python/onecopy/run/hooks.py", "import onecopy_onnxruntime"),
+        ("packages/onnxruntime/src/onecopy_onnxruntime/options.py", "import onecopy_onnxruntime.sessions"),
         ("packages/images/src/onecopy_images/regions.py", "import onecopy_images.outputs"),
         ("python/onecopy/memory/explaining.py", "import onecopy_monitor.text_tables"),
         ("packages/monitor/src/onecopy_monitor/samples.py", "import onecopy_monitor.watching"),
@@ -128,7 +131,7 @@ def test_a_planted_import_is_found(tree: Path, place: str, line: str) -> None:
     source = (tree / place).read_text()
     (tree / place).write_text(source + f"\n{line}\n")
     program = (
-        "import sys; sys.path[:0] = ['python', 'packages/bench/src', 'packages/images/src', 'packages/monitor/src']; "
+        "import sys; sys.path[:0] = ['python', *__import__('glob').glob('packages/*/src')]; "
         "from importlinter.cli import lint_imports_command as run; run(['--no-cache'], standalone_mode=True)"
     )
     result = subprocess.run(
