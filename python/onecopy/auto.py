@@ -12,7 +12,8 @@ These calls then share the loaded data with all processes on the machine, and re
 * ``safetensors.numpy.load_file``.
 * ``joblib.load`` for uncompressed files.
 * ``from_pretrained`` in transformers, with the dtype of the file or a cast, which is computed once per machine.
-* ``onnxruntime.InferenceSession`` for models with at least 16 MiB of weights, which are prepacked once per machine.
+* ``onnxruntime.InferenceSession`` for models with at least 16 MiB of weights, which are prepacked once per machine, if
+  the distribution onecopy-onnxruntime is installed.
 
 Loaded data is copy-on-write memory of a snapshot (`onecopy.store.snapshots`): code may write to it, written pages
 become private to the process, and no file changes. Later writes to the file do not change loaded data. If a call's data
