@@ -138,13 +138,14 @@ _IN_PLACE = _MAPPED | {"session.use_ort_model_bytes_for_initializers": "1"}
 class Method(Peer):
     """A method of opening one file in a model's folder, with SessionOptions that contain these entries.
 
-    `packs`: kernels use packed weights; methods with equal `packs` produce equal outputs. `prepares`: the method builds
-    a file once per machine, before anything is measured.
+    `mode`: that of a session of onecopy. `packs`: kernels use packed weights; methods with equal `packs` produce equal
+    outputs. `prepares`: the method builds a file once per machine, before anything is measured.
     """
 
     file: str
     open: Callable[[Path, Any], Any]
     entries: dict[str, str] = field(default_factory=dict)
+    mode: str = ""
     packs: bool = True
     prepares: bool = False
 
@@ -157,17 +158,16 @@ def _ours(mode: str, path: Path, options: Any = None, **more: Any) -> Any:
     return module("onecopy").onnxruntime.session(path, mode, sess_options=options, store=path.parent / "store", **more)
 
 
-def _opened(mode: str, path: Path, options: Any) -> Any:
-    session = _ours(mode, path, options)
+def _expect_mode(session: Any, mode: str) -> None:
     # Where no kernel packs weights, the file that was saved once per machine is opened as "direct".
     wanted = {"auto": ("prepacked", "read", "direct"), "prepacked": ("prepacked", "direct")}.get(mode, (mode,))
     if session.onecopy.mode not in wanted:
         raise RuntimeError(f"the session has the mode {session.onecopy.mode!r}: {session.onecopy.reason}")
-    return session
 
 
-def _method(name: str, detail: str, file: str, open: Callable[[Path, Any], Any] = _plain, **more: Any) -> Method:  # noqa: A002
-    return Method(name, detail, file=file, open=open, ours=name.startswith("onecopy"), **more)
+def _method(name: str, detail: str, file: str, mode: str = "", **more: Any) -> Method:
+    open_file = partial(_ours, mode) if mode else _plain
+    return Method(name, detail, file=file, open=open_file, mode=mode, ours=bool(mode), **more)
 
 
 METHODS = (
@@ -178,14 +178,14 @@ METHODS = (
     _method("ort, mapped", "use_memory_mapped_ort_model", ORT, entries=_MAPPED),
     _method("ort, mapped, bytes", "and use_ort_model_bytes_for_initializers", ORT, entries=_IN_PLACE),
     _method("saved packed", "an optimised model with packed weights, saved and opened by hand", PACKED),
-    _method("onecopy direct", "session(external, 'direct')", EXTERNAL, partial(_opened, "direct"), packs=False),
+    _method("onecopy direct", "session(external, 'direct')", EXTERNAL, "direct", packs=False),
     _method(
         "onecopy direct, inline", "session(inline, 'direct'): aligned once per machine", INLINE,
-        partial(_opened, "direct"), packs=False, prepares=True,
+        "direct", packs=False, prepares=True,
     ),
-    _method("onecopy direct, ort", "session(ort, 'direct')", ORT, partial(_opened, "direct"), packs=False),
-    _method("onecopy packed", "session(inline, 'prepacked')", INLINE, partial(_opened, "prepacked"), prepares=True),
-    _method("onecopy auto", "session(inline, 'auto')", INLINE, partial(_opened, "auto"), prepares=True),
+    _method("onecopy direct, ort", "session(ort, 'direct')", ORT, "direct", packs=False),
+    _method("onecopy packed", "session(inline, 'prepacked')", INLINE, "prepacked", prepares=True),
+    _method("onecopy auto", "session(inline, 'auto')", INLINE, "auto", prepares=True),
 )  # fmt: skip
 
 
@@ -235,10 +235,13 @@ def steps(
         return
     chosen = named(METHODS, method)
     path = Path(folder) / chosen.file
-    options = _options(chosen.entries, intra_op_num_threads=threads)
+    settings = {"intra_op_num_threads": threads} if threads else {}
+    options = _options(chosen.entries, **settings) if chosen.entries or settings else None
     start = perf_counter_ns()
     session = chosen.open(path, options)
     created, first, sums = perf_counter_ns(), 0, []
+    if chosen.mode:
+        _expect_mode(session, chosen.mode)
     given = [_inputs_of(session, batch) for batch in batches]
     for one in given:
         before = perf_counter_ns()
@@ -271,7 +274,7 @@ class Options(Settings):
     processes: tuple[int, ...] = option((1, 4), "Number of processes that open it at once.")
     batches: tuple[int, ...] = option((1, 64), "Size of the first free axis of the inputs.", "--batch")
     runs: int = option(20, "Number of timed runs of each batch.")
-    threads: int = option(1, "Number of threads of a session.")
+    threads: int = option(1, "Number of threads of a session; 0: ONNX Runtime decides.", at_least=0)
 
 
 def plan(setup: Setup, options: Options) -> Plan:
@@ -374,7 +377,8 @@ def _tables(record: Record) -> Iterator[Table]:
 
 def _described(record: Record) -> str:
     files = ", ".join(f"{name} ({size / MB:.1f} MB)" for name, size in record.data.items())
-    return f"{files}, {counted(record.options['threads'], 'thread')} a session"
+    threads = record.options["threads"]
+    return f"{files}, {counted(threads, 'thread') if threads else 'the usual number of threads'} a session"
 
 
 SCENARIO = Scenario(

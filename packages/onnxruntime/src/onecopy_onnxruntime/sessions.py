@@ -102,8 +102,11 @@ class Request:
         """Determine where the weights are. Raise UnavailableError if options hold any, or errors of `onecopy.open`."""
         if self.tensors is not None:
             return
+        if self.is_ort:  # its weights cannot be replaced by those of options, which are copied only once then
+            self.tensors = ()
+            return
         with FileMapping(self.path) as mapping:
-            rows = [] if self.is_ort else _core.parse_onnx(mapping.core)["tensors"]
+            rows = _core.parse_onnx(mapping.core)["tensors"]
         self.tensors = tuple(Tensor(*row) for row in rows)  # type: ignore[attr-defined]
         sizes = dict(zip(self.locations, map(os.path.getsize, self.files[1:]), strict=True))
         for one in self.tensors:
@@ -118,7 +121,7 @@ class Request:
         if session_options.holds(self.sess_options, {one.name for one in self.tensors}, self.locations):
             raise UnavailableError("the session options contain weights of the model in memory, or cannot be copied")
 
-    @property
+    @cached_property
     def is_ort(self) -> bool:
         """Whether ONNX Runtime will read the model as ``.ort``, according to the options, or else the suffix."""
         given = session_options.entry(self.sess_options, "session.load_model_format")
