@@ -18,7 +18,6 @@ pytest_plugins = [
     "tests.support.small_disks",
     "tests.support.programs",
     "tests.support.safetensors_files",
-    "tests.support.ray_nodes",
     "tests.support.object_server",
     "tests.support.mounts",
     "tests.support.run_server",

@@ -26,10 +26,11 @@ if TYPE_CHECKING:
     from onecopy.errors import ChecksumError, DataLost, Error, FormatError
     from onecopy.files.mapping import Mapping
     from onecopy.files.page_cache import evict, residency, warm
-    from onecopy.frameworks import onnxruntime as onnxruntime, ray as ray, torch as torch, transformers as transformers
+    from onecopy.frameworks import onnxruntime as onnxruntime, torch as torch, transformers as transformers
     from onecopy.memory import explain
     from onecopy.records import open_records, share
     from onecopy.store import Store, file_key
+    from onecopy_remote import ray as ray
 
     __version__: str
 
@@ -37,6 +38,8 @@ _SUBPACKAGES = ("arrays", "errors", "files", "images", "memory", "records", "rem
 """Subpackages that are imported on first use; `images`, which needs onecopy-images, is not in `__all__`."""
 _INTEGRATIONS = ("onnxruntime", "ray", "torch", "transformers")
 """Subpackages named after frameworks, not in `__all__`: ``from onecopy import *`` would shadow the frameworks."""
+_PACKAGED = {"images": "onecopy_images", "ray": "onecopy_remote"}
+"""Names that other distributions provide, and the packages of these."""
 _HOMES = {
     "arrays.file": ("ArrayFile",),
     "arrays.opening": ("open",),
@@ -100,5 +103,5 @@ if not TYPE_CHECKING:  # a type checker would accept every name
 def __dir__() -> list[str]:
     from importlib.util import find_spec
 
-    installed = ("images",) if find_spec("onecopy_images") is not None else ()
-    return sorted((*__all__, *_INTEGRATIONS, *installed))
+    missing = {name for name, package in _PACKAGED.items() if find_spec(package) is None}
+    return sorted({*__all__, *_INTEGRATIONS, "images"} - missing)

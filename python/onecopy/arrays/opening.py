@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from onecopy import arrays, files, remote, store
+from onecopy import arrays, files, store
 from onecopy.arrays.file import OneFile, expect_unchanged, key_of
 from onecopy.arrays.open_mode import OpenMode
 from onecopy.base.text import size
 from onecopy.errors import FormatError, Kind, retyped
-from onecopy.remote.location import in_folder, resolve, url_of
+from onecopy.store.location import in_folder, is_offline, resolve, url_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,9 +23,8 @@ if TYPE_CHECKING:
     from onecopy.arrays.entries import Part
     from onecopy.arrays.file import ArrayFile
     from onecopy.files.mapping import ArraysMode
-    from onecopy.remote import Nodes
-    from onecopy.remote.location import Location
     from onecopy.store import Artefact
+    from onecopy.store.location import Location, Nodes
 
 
 def open(  # noqa: A001 - as `onecopy.open`
@@ -219,10 +218,10 @@ def _open_some_arrays(
     if isinstance(names, str):
         raise TypeError(f"names must be a list, not one name: pass [{names!r}]")
     parts = tuple(names)
-    if (url := url_of(path)) and not remote.is_offline():
+    if (url := url_of(path)) and not is_offline():
         if how.mode == "copy":
             raise ValueError("mode 'copy' cannot be combined with a URL and `names`: use 'map' or 'auto'")
-        return arrays.of_url(url, parts, private=how.private, verify=verify)
+        return arrays.of_url(url, parts, how.private, verify)
     file = _open_local(*resolve(path), how)
     try:
         return arrays.SelectedArrays(file, parts)

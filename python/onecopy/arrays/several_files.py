@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
-from onecopy import _core, remote
+from onecopy import _core
 from onecopy.arrays.entries import Entry, Memory, Part, is_raw, name_of, range_of
 from onecopy.arrays.file import ArrayFile, OneFile
-from onecopy.arrays.open_mode import OpenMode
+from onecopy.base import lazy
 from onecopy.base.arguments import thread_count
 from onecopy.base.text import counted
-from onecopy.errors import FileChanged, FormatError, Kind, NoChecksum
+from onecopy.errors import FileChanged, Kind, NoChecksum
 from onecopy.files import page_cache
-from onecopy.files.companions import SetError, index_text, is_index, parse_index, paths_of
+from onecopy.files.companions import SetError, index_text, parse_index, paths_of
 from onecopy.files.mapping import Mapping, OpenFile, absolute
 from onecopy.files.page_cache import Portion
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, KeysView, Sequence
-    from pathlib import Path
 
+    from onecopy.arrays.open_mode import OpenMode
     from onecopy.files.mapping import ArraysMode, Mode
-    from onecopy.files.page_cache import Range
 
 
 class DataFile(Mapping):
@@ -135,7 +133,7 @@ class SelectedArrays(ArrayFile):
             name = name_of(part)
             if name in self._parts:
                 raise ValueError(f"{name!r} is selected twice")
-            _selected(file.entry(name), part)  # raises an error if the part cannot be selected
+            entry_of_part(file.entry(name), part)  # raises an error if the part cannot be selected
             self._parts[name] = part
         self._file, self._path, self._files, self._metadata = file, file.path, file.files, file.metadata
         self.mode, self.mode_reason, self.container, self.kind = file.mode, file.mode_reason, file.container, file.kind
@@ -147,7 +145,7 @@ class SelectedArrays(ArrayFile):
         return self._parts.keys()
 
     def _found(self, name: str) -> Entry | None:
-        return _selected(self._file.entry(name), self._parts[name]) if name in self._parts else None
+        return entry_of_part(self._file.entry(name), self._parts[name]) if name in self._parts else None
 
     def _memory(self, name: str) -> Memory | None:
         rows = self._found(name)
@@ -193,7 +191,7 @@ selected = SelectedArrays
 """The name of the class in pickles from earlier versions."""
 
 
-def _selected(entry: Entry, part: Part) -> Entry:
+def entry_of_part(entry: Entry, part: Part) -> Entry:
     """Return the entry for a part of an array."""
     if isinstance(part, str):
         return entry
@@ -221,7 +219,7 @@ def of_index(path: str, how: OpenMode) -> SeveralFiles:
         numbers: dict[str, int] = {}
         places = {name: numbers.setdefault(file, len(numbers)) for name, file in weight_map.items()}
         shards, how = _open_named(stack, index, numbers, how, OneFile, 1)
-        opened = _of_shards(index, shards, places, metadata, how)
+        opened = of_shards(index, shards, places, metadata, how)
         stack.pop_all()
     return opened
 
@@ -288,7 +286,7 @@ def _expect(file: OpenFile, how: OpenMode, number: int) -> None:
         raise FileChanged(errno.ESTALE, "the file was modified or replaced since it was pickled", file.path)
 
 
-def _of_shards(
+def of_shards(
     index: Mapping, shards: list[OneFile], places: dict[str, int], metadata: dict[str, str], how: OpenMode
 ) -> SeveralFiles:
     """Combine open shards into one file. Raise SetError if a shard lacks an array, or if the shards' formats differ."""
@@ -323,97 +321,7 @@ def _outside(model: OneFile) -> list[tuple[str, Entry]]:
     return outside
 
 
-# --- arrays behind a URL ----------------------------------------------------------------------------------------------
-
-
-class _Source(NamedTuple):
-    """The arguments of `of_url`: a file or index at a URL, and how to open its arrays."""
-
-    url: str
-    parts: tuple[Part, ...]
-    private: bool
-    verify: bool
-    versions: dict[str, remote.Version]
-    """The versions of the index and its shards, by name."""
-
-
-class _FetchedArrays(SelectedArrays):
-    """Some arrays of a file at a URL. Only the bytes of these arrays were fetched."""
-
-    def __init__(self, file: ArrayFile, source: _Source) -> None:
-        super().__init__(file, source.parts)
-        self._source = source
-
-    def changed(self) -> bool:
-        """Return False, because the arrays belong to a fixed version of the file."""
-        return False
-
-    def _portions(self, parts: list[Part] | None, verify: bool) -> list[Portion]:
-        if verify and not self._source.verify:
-            raise NoChecksum(f"{self.path}: cannot verify blocks that were fetched in part: open it with verify=True")
-        return super()._portions(parts, verify)
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return of_url, tuple(self._source)
-
-
-def of_url(
-    url: str,
-    parts: Iterable[Part],
-    private: bool = False,
-    verify: bool = False,
-    versions: dict[str, remote.Version] | None = None,
-) -> ArrayFile:
-    """Open some arrays of a safetensors file or index at a URL. Only the bytes of these arrays are fetched.
-
-    `versions` maps the names of the index and its shards to versions; None: the current ones.
-    """
-    source = _Source(url, tuple(parts), private, verify, dict(versions or {}))
-    origin = remote.Origin(url)
-    file = _fetched_set(source, origin) if is_index(url) else _fetched_file(source, origin.name, origin, source.parts)
-    try:
-        return _FetchedArrays(file, source)
-    except BaseException:
-        file.close()
-        raise
-
-
-def _version_of(source: _Source, name: str, origin: remote.Origin) -> remote.Version:
-    if name not in source.versions:
-        [source.versions[name]] = remote.versions_of([origin])
-    return source.versions[name]
-
-
-def _fetched_file(source: _Source, name: str, origin: remote.Origin, parts: Sequence[Part]) -> OneFile:
-    def ranges(path: Path) -> list[Range]:
-        with OneFile(os.fspath(path)) as file:
-            # An invalid part raises an error before anything is fetched.
-            entries = [_selected(file.entry(name_of(part)), part) for part in parts]
-            wanted = [(entry.offset, entry.nbytes) for entry in entries]
-            if source.verify:
-                with contextlib.suppress(FormatError):  # no checksums: `verify` raises the error again
-                    return [*file.compiled.ranges_to_verify(wanted)]
-            return wanted
-
-    how = OpenMode(private=source.private)
-    version = _version_of(source, name, origin)
-    return remote.fetch_ranges(origin, version, ranges, lambda path: OneFile(os.fspath(path), how))
-
-
-def _fetched_set(source: _Source, origin: remote.Origin) -> ArrayFile:
-    path = str(remote.fetch_versions([(origin.name, origin, _version_of(source, origin.name, origin))]))
-    with contextlib.ExitStack() as stack:
-        index = stack.enter_context(Mapping(path))
-        files, metadata = parse_index(path, index_text(index))
-        by_shard: dict[str, list[Part]] = {}
-        for part in source.parts:
-            by_shard.setdefault(files[name_of(part)], []).append(part)
-        shards = [
-            stack.enter_context(_fetched_file(source, shard, origin.beside(shard), parts))
-            for shard, parts in by_shard.items()
-        ]
-        numbers = {shard: number for number, shard in enumerate(by_shard)}
-        places = {name: numbers[files[name]] for name in map(name_of, source.parts)}
-        opened = _of_shards(index, shards, places, metadata, OpenMode("map", source.private))
-        stack.pop_all()
+def of_url(*arguments: Any) -> ArrayFile:
+    """Open some arrays of a file at a URL with onecopy-remote. Pickles from earlier versions contain this name."""
+    opened: ArrayFile = lazy.load("onecopy_remote.arrays").of_url(*arguments)
     return opened

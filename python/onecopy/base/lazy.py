@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 OTHER_NAMES = {
     "onecopy.frameworks.onnxruntime._prepacking": "onecopy_onnxruntime.prepacking",
     "onecopy.frameworks.onnxruntime._sessions": "onecopy_onnxruntime.sessions",
+    "onecopy.frameworks.ray": "onecopy_remote.ray",
     "onecopy.holding": "onecopy.run.holder",
     "onecopy.objects": "onecopy.data",
     "onecopy.objects.made": "onecopy.data.unpickle",
@@ -19,6 +20,8 @@ OTHER_NAMES = {
     "onecopy.records.rows": "onecopy.data.rows",
     "onecopy.records.schema": "onecopy.data.schema",
     "onecopy.records.types": "onecopy.data.types",
+    "onecopy.remote.location": "onecopy.store.location",
+    "onecopy.remote.pieces": "onecopy.store.pieces",
     "onecopy.reports": "onecopy.base.load_report",
     "onecopy.scratch_arrays": "onecopy.arrays.scratch",
     "onecopy.shuffle": "onecopy.data.shuffle",
@@ -28,6 +31,7 @@ OTHER_NAMES = {
 DISTRIBUTIONS = {
     "onecopy.frameworks.onnxruntime": "onecopy_onnxruntime",
     "onecopy.images": "onecopy_images",
+    "onecopy.remote": "onecopy_remote",
 }
 """Packages of other distributions, by the names under which programs import them and pickles contain their modules."""
 
@@ -37,13 +41,13 @@ def load(name: str) -> "ModuleType":
     package = name.partition(".")[0]
     try:
         import_module(package)  # before its module, so that an error names the package that is missing
-        return import_module(name)
     except ModuleNotFoundError as error:
-        if error.name != package or package == "onecopy":
+        if error.name != package:
             raise
         words = package.replace("_", ".", 1), package.replace("_", "-")
         message = "{} needs another distribution: pip install {}".format(*words)
-    raise ModuleNotFoundError(message, name=package)
+        raise ModuleNotFoundError(message, name=package) from None
+    return import_module(name)
 
 
 def attributes(package: str, homes: "dict[str, tuple[str, ...]]") -> "Callable[[str], object]":

@@ -24,7 +24,6 @@ VERBS = {
     "evict": ("evict", "drop files from the page cache"),
     "verify": ("verify", "compare every byte of a file with its stored checksums"),
     "run": ("run", "run an unmodified program whose processes share what they load"),
-    "fetch": ("fetch", "fetch files behind URLs into the store of this machine"),
     "store": ("store", "list and prune the files that were built once per machine"),
     "explain": ("explain", "explain what memory processes use, how much of it are copies, and what to do"),
     "container": ("container", "show how much memory is left before the OOM killer acts"),
@@ -32,6 +31,7 @@ VERBS = {
 """The module and one-line description of each verb, in the order of the help text."""
 
 PACKAGED = {
+    "fetch": ("onecopy-remote", "fetch files behind URLs into the store of this machine"),
     "images": ("onecopy-images", "decode images once per machine, view and stitch them"),
     "top": ("onecopy-monitor", "show live which processes and files use memory, counting each page once"),
     "record": ("onecopy-monitor", "run a command and record the memory of its processes"),

@@ -23,8 +23,8 @@ from onecopy.data.rows import Chain, Dict, List, of_descriptor, open_records
 from onecopy.data.types import plain_of
 from onecopy.errors import FormatError, Kind, NotShareable
 from onecopy.files.mapping import Closeable, Mapping as FileMapping, open_regular
-from onecopy.remote.location import resolve
 from onecopy.store import digest_of
+from onecopy.store.location import resolve
 
 if TYPE_CHECKING:
     import os

@@ -40,7 +40,7 @@ from onecopy.base.text import size
 from onecopy.data.schema import Ragged, Schema, schema_of
 from onecopy.errors import FormatError, Kind
 from onecopy.files.mapping import Closeable, absolute
-from onecopy.remote.location import resolve
+from onecopy.store.location import resolve
 
 if TYPE_CHECKING:
     from typing import Self

@@ -28,7 +28,7 @@ from onecopy.files.companions import names_of_index, paths_of
 from onecopy.files.mapping import Mapping
 from onecopy.frameworks.torch._load import cast_once, dtype_of, file_needs_cast, is_cpu, load, needs_cast
 from onecopy.memory.proc import Regions
-from onecopy.remote.location import resolve, url_of
+from onecopy.store.location import resolve, url_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

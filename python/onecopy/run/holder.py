@@ -43,14 +43,14 @@ from onecopy.files.identity import file_identity
 from onecopy.files.mapping import Closeable, Mapping
 from onecopy.files.page_cache import available_memory, expect_memory, pin, residency, unpin, warm
 from onecopy.memory import proc
-from onecopy.remote.location import files_of
 from onecopy.run.held_names import HeldName
 from onecopy.store import snapshots
+from onecopy.store.location import files_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping as Dict
 
-    from onecopy.remote.location import Location
+    from onecopy.store.location import Location
 
 __all__ = ["Change", "Holder", "What"]
 

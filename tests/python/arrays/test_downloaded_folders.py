@@ -12,8 +12,8 @@ from tests.support.places import reached_by_all
 from tests.support.shards import ARRAYS, INDEX, shard_of, write_set
 
 import onecopy as oc
-from onecopy.remote.location import files_of
 from onecopy.run.holder import Holder
+from onecopy.store.location import files_of
 
 ALICE, BOB = 1_700_000_001, 1_700_000_002
 

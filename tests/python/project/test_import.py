@@ -70,8 +70,8 @@ def test_the_first_open_beside_numpy_loads_what_a_safetensors_file_needs(python,
     needed = (
         "_core arrays.entries arrays.file arrays.open_mode arrays.opening base.arguments base.lazy base.text errors"
     )
-    modules = {*needed.split(), "files.mapping", "remote.location"}
-    folders = {name.partition(".")[0] for name in modules if "." in name} | {"store"}  # tables of names
+    modules = {*needed.split(), "files.mapping", "store.location"}
+    folders = {name.partition(".")[0] for name in modules if "." in name}  # tables of names
     found = python(textwrap.dedent(code), path).split()
     assert found == sorted(["onecopy", *(f"onecopy.{name}" for name in modules | folders)])
 
@@ -153,6 +153,47 @@ def test_sessions_say_what_to_install_where_they_are_missing_and_all_else_works(
     """
     needed = "onecopy.onnxruntime needs another distribution: pip install onecopy-onnxruntime"
     assert python(textwrap.dedent(code)) == f"onecopy_onnxruntime, {needed}\n"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "oc.remote",
+        "oc.ray",
+        "import onecopy.remote",
+        "import onecopy.remote.origin",
+        "import onecopy.frameworks.ray",
+        "from onecopy.remote import fetch",
+        "oc.open('https://host/model.safetensors')",
+        "oc.open('s3://bucket/model.safetensors', names=['weight'])",
+        "oc.open_records('gs://bucket/rows.oc')",
+        "oc.onnxruntime.session('az://container/model.onnx')",
+    ],
+)
+def test_urls_say_what_to_install_where_onecopy_remote_is_missing(python, statement):
+    code = f"""
+        import sys
+        sys.modules["onecopy_remote"] = None  # as where it is not installed
+        import onecopy as oc
+        try:
+            {statement}
+        except ModuleNotFoundError as error:
+            print(error.name, error, "ray" in dir(oc), sep=", ")
+    """
+    needed = "onecopy.remote needs another distribution: pip install onecopy-remote"
+    assert python(textwrap.dedent(code)) == f"onecopy_remote, {needed}, False\n"
+
+
+def test_the_core_opens_local_files_without_onecopy_remote(python, tmp_path):
+    path = tmp_path / "model.safetensors"
+    oc.save(path, {"w": np.arange(3)})
+    code = """
+        import os, sys
+        sys.modules["onecopy_remote"] = None
+        import onecopy as oc
+        print(*(int(oc.open(name)["w"][2]) for name in sys.argv[1:]))
+    """
+    assert python(textwrap.dedent(code), path, tmp_path, path.as_uri()) == "2 2 2\n"
 
 
 def test_an_unknown_name_is_an_attribute_error_that_names_it():

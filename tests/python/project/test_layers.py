@@ -29,6 +29,7 @@ def tree(tmp_path: Path) -> Path:
         "packages/images/src",
         "packages/monitor/src",
         "packages/onnxruntime/src",
+        "packages/remote/src",
     ):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
     shutil.copy(ROOT / "pyproject.toml", tmp_path)
@@ -119,19 +120,21 @@ def test_a_planted_include_is_found(tree: Path, place: str, line: str, message: 
         ("python/onecopy/files/page_cache.py", "import rich"),
         ("python/onecopy/data/rows.py", "import onecopy_bench"),
         ("python/onecopy/data/rows.py", "import onecopy_images"),
+        ("python/onecopy/arrays/opening.py", "import onecopy_remote"),
         ("python/onecopy/run/holder.py", "import onecopy.images"),
         ("python/onecopy/run/hooks.py", "import onecopy_onnxruntime"),
         ("packages/onnxruntime/src/onecopy_onnxruntime/options.py", "import onecopy_onnxruntime.sessions"),
         ("packages/images/src/onecopy_images/regions.py", "import onecopy_images.outputs"),
         ("python/onecopy/memory/explaining.py", "import onecopy_monitor.text_tables"),
         ("packages/monitor/src/onecopy_monitor/samples.py", "import onecopy_monitor.watching"),
+        ("packages/remote/src/onecopy_remote/origin.py", "import onecopy_remote.fetching"),
     ],
 )
 def test_a_planted_import_is_found(tree: Path, place: str, line: str) -> None:
     source = (tree / place).read_text()
     (tree / place).write_text(source + f"\n{line}\n")
     program = (
-        "import sys; sys.path[:0] = ['python', *__import__('glob').glob('packages/*/src')]; "
+        "import glob, sys; sys.path[:0] = ['python', *glob.glob('packages/*/src')]; "
         "from importlinter.cli import lint_imports_command as run; run(['--no-cache'], standalone_mode=True)"
     )
     result = subprocess.run(

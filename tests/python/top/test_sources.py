@@ -8,7 +8,7 @@ import pytest
 from tests.support.shards import ARRAYS, write_set
 
 import onecopy as oc
-from onecopy.remote.location import in_folder, resolve, url_of
+from onecopy.store.location import in_folder, resolve, url_of
 
 
 @pytest.mark.parametrize("sharded", [False, True])

@@ -122,18 +122,18 @@ def _ray_put(name: str, place: Place) -> Arrays:
     return dict(ray.get(ray.get(box.get.remote())[0]))
 
 
-_OURS = ("onecopy", "onecopy.arrays", "onecopy.remote", "obstore")
+_OURS = ("onecopy", "onecopy.arrays", "onecopy_remote", "obstore")
 
 METHODS = (
     Method("onecopy", "oc.open(url): each node fetches once", _OURS, ours=True, load=lambda name, _: _opened(name)),
     Method(
         "onecopy, torchrun", "oc.open(url, nodes='torchrun'): nodes fetch different pieces, and send them by Gloo",
-        (*_OURS, "torch", "torch.distributed", "onecopy.remote.torchrun"), ours=True, torchrun=True,
+        (*_OURS, "torch", "torch.distributed", "onecopy_remote.torchrun"), ours=True, torchrun=True,
         load=lambda name, _: _opened(name, "torchrun"),
     ),
     Method(
         "onecopy, Ray", "oc.open(url, nodes='ray'): the same for nodes of a Ray cluster",
-        (*_OURS, "ray", "onecopy.remote.ray"), ours=True, ray=True,
+        (*_OURS, "ray", "onecopy_remote.ray_nodes"), ours=True, ray=True,
         load=lambda name, _: _opened(name, "ray"),
     ),
     Method(

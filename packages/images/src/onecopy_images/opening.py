@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from onecopy.arrays.file import OneFile
 from onecopy.base.arguments import non_negative
 from onecopy.files.mapping import Mapping
-from onecopy.remote.location import resolve
 from onecopy.store import Store, file_key, report_progress
+from onecopy.store.location import resolve
 from onecopy_images import codecs
 from onecopy_images.image import NAME, Facts, Image, no_level
 

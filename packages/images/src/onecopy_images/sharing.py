@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from onecopy.files.identity import Contents
-    from onecopy.remote.pieces import PartialFile
+    from onecopy.store.pieces import PartialFile
     from onecopy_images.codecs import Codec
     from onecopy_images.image import Facts
 
@@ -426,7 +426,7 @@ def _build(
     """
     from concurrent.futures import ThreadPoolExecutor  # here, because processes that map the file do not build
 
-    from onecopy.remote.pieces import PartialFile
+    from onecopy.store.pieces import PartialFile
 
     count = thread_count(threads) or cpu_count()
     try:

@@ -23,8 +23,8 @@ from onecopy.files import page_cache
 from onecopy.files.companions import paths_of
 from onecopy.files.mapping import Closeable, Mapping as FileMapping
 from onecopy.memory import proc
-from onecopy.remote.location import file_of
 from onecopy.store.fork import trim_heap
+from onecopy.store.location import file_of
 from onecopy.store.store import Store, default_folder, free_on
 from onecopy_onnxruntime import options as session_options, prepacking
 

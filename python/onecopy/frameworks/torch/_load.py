@@ -17,8 +17,8 @@ from onecopy.arrays.streaming import is_larger_than_memory
 from onecopy.base.load_report import Copied, LoadReport
 from onecopy.errors import FileChanged
 from onecopy.files.page_cache import register_with_cuda
-from onecopy.remote.location import resolve
 from onecopy.store import Store
+from onecopy.store.location import resolve
 
 if TYPE_CHECKING:
     import os

@@ -12,7 +12,7 @@ import pytest
 from tests.support.object_server import Fault
 from tests.support.waiting import PATIENCE, until
 
-from onecopy.remote import fetch, origin, steps, transfer
+from onecopy_remote import fetch, origin, steps, transfer
 
 obstore = pytest.importorskip("obstore", reason="obstore is not installed")
 CONTENT = os.urandom(1 << 20)

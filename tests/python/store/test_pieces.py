@@ -6,8 +6,7 @@ from tempfile import TemporaryDirectory
 
 from hypothesis import given, strategies as st
 
-from onecopy.remote.fetching import merged
-from onecopy.remote.pieces import PartialFile, Ranges
+from onecopy.store.pieces import PartialFile, Ranges
 
 SIZE = 200
 CONTENT = bytes(range(SIZE))
@@ -24,13 +23,6 @@ def test_ranges_are_a_set_of_bytes(added, start, stop):
     missing = [at for first, last in ranges.missing(start, stop) for at in range(first, last)]
     assert missing == sorted(set(range(start, stop)) - truth)
     assert ranges.size == len(truth)
-
-
-def test_gaps_between_ranges_that_are_joined_add_2_percent_together():
-    wanted = [(start, start + 1000) for start in range(0, 103_000, 1030)]
-    joined = Ranges(merged(wanted))
-    assert not any(list(joined.missing(start, stop)) for start, stop in wanted)
-    assert 101_900 < joined.size <= 102_000
 
 
 @given(

@@ -11,7 +11,7 @@ import pytest
 from tests.support.shards import ARRAYS, write_set
 
 import onecopy as oc
-from onecopy.remote import fetch
+from onecopy_remote import fetch
 
 MIB = 1 << 20
 

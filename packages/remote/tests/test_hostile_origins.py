@@ -12,7 +12,7 @@ from tests.support.object_server import Fault
 
 import onecopy as oc
 from onecopy.files.companions import names_in
-from onecopy.remote import fetch, shown
+from onecopy_remote import fetch, shown
 
 SECRET = "S3cr3t"
 
@@ -149,8 +149,8 @@ def test_no_message_has_a_password_or_a_signature(objects, monkeypatch, caplog, 
         "ONECOPY_CACHE": str(tmp_path / "cache"),
     }.items():
         monkeypatch.setenv(name, value)
-    monkeypatch.setattr("onecopy.remote.origin._RETRIES", 0)
-    monkeypatch.setattr("onecopy.remote.transfer._TRIES", 1)
+    monkeypatch.setattr("onecopy_remote.origin._RETRIES", 0)
+    monkeypatch.setattr("onecopy_remote.transfer._TRIES", 1)
     with caplog.at_level(logging.DEBUG), pytest.raises((OSError, ValueError)) as raised:
         open_(url.format(secret=SECRET, host=objects.url[7:]))
     text = "".join(traceback.format_exception(raised.value)).replace(__file__, "")

@@ -25,11 +25,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onecopy import arrays, remote
+from onecopy import arrays
 from onecopy.files.companions import is_index, names_in, paths_of
-from onecopy.remote.location import resolve, url_of
-from onecopy.remote.ray import RayNodes
 from onecopy.store import file_key
+from onecopy.store.location import is_offline, resolve, url_of
+from onecopy_remote.fetching import fetch, fetch_versions
+from onecopy_remote.origin import NodesOnly, Origin, Version, beside, shown, versions_of
+from onecopy_remote.ray_nodes import RayNodes
 
 if TYPE_CHECKING:
     import os
@@ -60,21 +62,21 @@ def share(source: str | os.PathLike[str]) -> Handle:
         The URL does not name exactly one file.
     """
     nodes = RayNodes()
-    if (url := url_of(source)) and not remote.is_offline():  # offline, other nodes receive this node's copy
+    if (url := url_of(source)) and not is_offline():  # offline, other nodes receive this node's copy
         if url.endswith("/"):
-            raise ValueError(f"{remote.shown(url)}: expected the URL of a file, found the URL of a folder")
-        origin = remote.Origin(url)
+            raise ValueError(f"{shown(url)}: expected the URL of a file, found the URL of a folder")
+        origin = Origin(url)
         name = origin.name
-        named = names_in(remote.fetch(url, named=False)) if is_index(name) or name.endswith(".onnx") else []
-        urls = [url, *(remote.beside(url, one) for one in named)]
-        versions = remote.versions_of([origin, *map(origin.beside, named)])
+        named = names_in(fetch(url, named=False)) if is_index(name) or name.endswith(".onnx") else []
+        urls = [url, *(beside(url, one) for one in named)]
+        versions = versions_of([origin, *map(origin.beside, named)])
         return Handle(tuple(map(_File, [name, *named], urls, versions)), "", "")
     path = Path(resolve(source)[0]).absolute()
     files = []
     names = names_in(path)
     for name, one in zip([path.name, *names], [path, *map(Path, paths_of(str(path), names))], strict=True):
         key = f"file of node {nodes.node[:16]}: {file_key(one)}"
-        files.append(_File(name, "", remote.Version(one.stat().st_size, key, None, None)))
+        files.append(_File(name, "", Version(one.stat().st_size, key, None, None)))
         nodes.note(key, one, file_key(one))
     return Handle(tuple(files), nodes.node, str(path))
 
@@ -83,10 +85,10 @@ def share(source: str | os.PathLike[str]) -> Handle:
 class _File:
     name: str
     url: str  # empty: only nodes have it
-    version: remote.Version
+    version: Version
 
-    def origin(self) -> remote.Origin:
-        return remote.Origin(self.url) if self.url else remote.NodesOnly(self.name)
+    def origin(self) -> Origin:
+        return Origin(self.url) if self.url else NodesOnly(self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +120,7 @@ class Handle:
 
         if self._path and ray.get_runtime_context().get_node_id() == self._node and self._is_unchanged():
             return Path(self._path)
-        return remote.fetch_versions([(one.name, one.origin(), one.version) for one in self._files], nodes="ray")
+        return fetch_versions([(one.name, one.origin(), one.version) for one in self._files], nodes="ray")
 
     def _is_unchanged(self) -> bool:
         folder = Path(self._path).parent
@@ -170,4 +172,4 @@ class Handle:
     def __repr__(self) -> str:
         """Return the name of the file and the number of other files."""
         more = f" and {len(self._files) - 1} files that it names" if len(self._files) > 1 else ""
-        return f"<onecopy.ray.Handle of {remote.shown(self._files[0].url) or self._path}{more}>"
+        return f"<onecopy.ray.Handle of {shown(self._files[0].url) or self._path}{more}>"

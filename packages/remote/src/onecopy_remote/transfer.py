@@ -9,15 +9,15 @@ from collections import deque
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from onecopy.remote.steps import waited
+from onecopy_remote.steps import waited
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 
     from obstore import Bytes
 
-    from onecopy.remote.origin import Origin, Version
-    from onecopy.remote.pieces import PartialFile
+    from onecopy.store.pieces import PartialFile
+    from onecopy_remote.origin import Origin, Version
 
 CONNECTIONS = 16
 """Default number of concurrent requests."""

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from onecopy.remote import fetch, fetching, torchrun, transfer
-from onecopy.remote.nodes import Partners
-from onecopy.remote.pieces import Ranges
-from onecopy.remote.ray import Directory
+from onecopy.store.pieces import Ranges
+from onecopy_remote import fetch, fetching, torchrun, transfer
+from onecopy_remote.nodes import Partners
+from onecopy_remote.ray_nodes import Directory
 
 CONTENT = os.urandom((1 << 20) + 12345)
 
@@ -96,7 +96,7 @@ def test_every_piece_has_one_node_that_brings_it_and_has_it_if_any_does(data):
 
 def test_what_a_process_was_given_is_fetched_by_another_node_when_it_is_not_heard_of(monkeypatch):
     directory, now = Directory(), [time.monotonic()]
-    monkeypatch.setattr("onecopy.remote.ray.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr("onecopy_remote.ray_nodes.time", SimpleNamespace(monotonic=lambda: now[0]))
 
     def given(name):
         return directory.to_fetch(transfer.PIECE, ["a", "b"], "key", name, name, "", [])

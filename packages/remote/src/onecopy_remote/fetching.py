@@ -12,25 +12,26 @@ import time
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
-from urllib.parse import unquote
 
 from onecopy.base.arguments import is_url
 from onecopy.base.text import size
 from onecopy.errors import Error, FormatError, Kind
 from onecopy.files.companions import is_inside, names_in
-from onecopy.remote.nodes import Partners
-from onecopy.remote.origin import Origin, is_offline, lacking, shown, versions_of
-from onecopy.remote.pieces import PartialFile, Ranges
-from onecopy.remote.steps import run, waited
-from onecopy.remote.transfer import CONNECTIONS, transfer
 from onecopy.store import Store, report_progress, views
+from onecopy.store.location import is_offline, local_path
+from onecopy.store.pieces import PartialFile, Ranges
+from onecopy_remote.nodes import Partners
+from onecopy_remote.origin import Origin, lacking, shown, versions_of
+from onecopy_remote.steps import run, waited
+from onecopy_remote.transfer import CONNECTIONS, transfer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from onecopy.remote.nodes import Fetch, Nodes, Piece
-    from onecopy.remote.origin import Version
     from onecopy.store import Artefact
+    from onecopy.store.location import Nodes
+    from onecopy_remote.nodes import Fetch, Piece
+    from onecopy_remote.origin import Version
 
 _FIRST_BYTES = 256 << 10
 """Size of the first request for a header, which is enough for most models."""
@@ -100,7 +101,7 @@ def fetch(
     FileChanged
         The object was replaced while it was being fetched.
     ModuleNotFoundError
-        obstore is not installed, or `nodes` needs torch or Ray, which is not installed.
+        `nodes` needs torch or Ray, which is not installed.
     RuntimeError
         `nodes` requires a torchrun job or a Ray cluster, but the process does not belong to one.
     ValueError
@@ -118,12 +119,10 @@ def fetch(
     """
     if not is_url(url):
         raise ValueError(f"cannot fetch {shown(url)!r}: expected a URL with a scheme such as https:// or s3://")
-    scheme, _, rest = url.partition("://")
-    if scheme.lower() == "file":
-        host, slash, below = rest.partition("/")
-        if host not in ("", "localhost"):
-            raise ValueError(f"{shown(url)}: a file URL must refer to a file on this machine")
-        return Path(unquote(slash + below))
+    if path := local_path(url):
+        return Path(path)
+    if url[:5].lower() == "file:":
+        raise ValueError(f"{shown(url)}: a file URL must refer to a file on this machine")
     download = _Download(store, connections, progress)
     origin = Origin(url)
     if is_offline():
@@ -225,13 +224,13 @@ class _IncompleteError(Error):
 def partners_of(nodes: str, store: Store) -> Partners:
     """Return the partners in a job or cluster. Raise RuntimeError if this process does not belong to one."""
     if nodes == "torchrun":
-        from onecopy.remote import torchrun  # needs torch
+        from onecopy_remote import torchrun  # needs torch
 
         return torchrun.partners(store)
     if nodes == "ray":
-        from onecopy.remote import ray  # needs Ray
+        from onecopy_remote.ray_nodes import RayNodes  # needs Ray
 
-        return ray.RayNodes()
+        return RayNodes()
     raise ValueError(f"nodes must be 'ray' or 'torchrun', not {nodes!r}")
 
 

@@ -3,7 +3,7 @@
 import pytest
 from tests.support.object_server import Fault
 
-from onecopy.remote import fetch
+from onecopy_remote import fetch
 
 CONTENT = bytes(range(256)) * 4096
 

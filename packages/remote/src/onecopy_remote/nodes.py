@@ -1,6 +1,6 @@
 """Nodes that fetch a file together: each node fetches some pieces from the origin and receives the others.
 
-Nodes exchange pieces through Ray's object store (`ray.py`) or torch.distributed (`torchrun.py`), which also handle
+Nodes exchange pieces through Ray's object store (`ray_nodes`) or torch.distributed (`torchrun`), which also handle
 membership, authentication and encryption. If a node fails, the others keep their pieces; `fetching` then fetches the
 rest from the origin and compares the whole file with the origin's hash.
 """
@@ -8,7 +8,7 @@ rest from the origin and compares the whole file with the origin's hash.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from onecopy.errors import Error
 
@@ -16,11 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from onecopy.remote.pieces import PartialFile
     from onecopy.store import Store
+    from onecopy.store.pieces import PartialFile
 
-Nodes: TypeAlias = Literal["ray", "torchrun"] | None
-"""The argument `nodes` of `onecopy.remote.fetch`."""
 Piece = tuple[int, int]
 """The first byte of a piece, and the byte after its last."""
 Fetch: TypeAlias = "Callable[[list[Piece], Callable[[int], object]], None]"

@@ -6,12 +6,12 @@ import time
 
 import click
 
-from onecopy import remote
 from onecopy.arrays import open_arrays
 from onecopy.base.arguments import is_url
 from onecopy.base.text import size
 from onecopy.cli import options, screen
 from onecopy.store import Store
+from onecopy_remote import CONNECTIONS, fetch, shown
 
 
 @click.command("fetch")
@@ -21,7 +21,7 @@ from onecopy.store import Store
 @click.option(
     "--connections",
     type=click.IntRange(1, 256),
-    default=remote.CONNECTIONS,
+    default=CONNECTIONS,
     show_default=True,
     help="Maximum number of concurrent requests.",
 )
@@ -51,15 +51,15 @@ def command(
     for url in urls:
         start = time.monotonic()
         with screen.progress("fetch") as watch:
-            path = remote.fetch(url, store=store, names=pattern, connections=connections, progress=watch)
+            path = fetch(url, store=store, names=pattern, connections=connections, progress=watch)
         if verify:
             with open_arrays(path) as file:
                 file.verify()
         files = sorted(path.iterdir()) if path.is_dir() else [path]
         nbytes, seconds = sum(file.stat().st_size for file in files), time.monotonic() - start
-        fetched.append({"url": remote.shown(url), "path": str(path), "bytes": nbytes, "seconds": seconds})
+        fetched.append({"url": shown(url), "path": str(path), "bytes": nbytes, "seconds": seconds})
         if not as_json:
-            screen.show_line(screen.err(), f"{remote.shown(url)}: {size(nbytes)} in {seconds:.3g} s")
+            screen.show_line(screen.err(), f"{shown(url)}: {size(nbytes)} in {seconds:.3g} s")
             click.echo(str(path))
     if as_json:
         options.show_json(fetched)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.support.ray_nodes import fetched, names_of, opened
+from ray_nodes import fetched, names_of, opened
 from tests.support.waiting import until
 
 import onecopy as oc
-from onecopy.remote import fetch
+from onecopy_remote import fetch
 
 ray = pytest.importorskip("ray", reason="ray is not installed")
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]

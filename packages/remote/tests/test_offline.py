@@ -17,9 +17,9 @@ from tests.support.object_server import Fault, serving
 
 import onecopy as oc
 from onecopy import records
-from onecopy.remote import fetch, fetching, location, transfer
-from onecopy.remote.origin import Origin
-from onecopy.store import Store
+from onecopy.store import Store, location
+from onecopy_remote import fetch, fetching, transfer
+from onecopy_remote.origin import Origin
 
 pytestmark = pytest.mark.usefixtures("own_store")
 

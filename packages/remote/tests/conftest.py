@@ -1,9 +1,12 @@
 """Tests of URLs, in a run of their own: obstore keeps threads, and a process that has them cannot be forked."""
 
-import pytest
+from collections.abc import Iterator
 
-from onecopy.remote import transfer
+import pytest
+from ray_nodes import RayNodes
+
 from onecopy.store import Store
+from onecopy_remote import transfer
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -35,3 +38,19 @@ def small_pieces(monkeypatch) -> int:
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch) -> None:
     monkeypatch.setattr(transfer, "_FIRST_PAUSE_S", 0.01)
+
+
+@pytest.fixture
+def ray_nodes(tmp_path) -> Iterator[RayNodes]:
+    """Give a cluster of two nodes, for a test that changes it."""
+    pytest.importorskip("ray", reason="ray is not installed")
+    with RayNodes(tmp_path, 2) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="class")
+def shared_ray_nodes(tmp_path_factory) -> Iterator[RayNodes]:
+    """Give a cluster of two nodes to the tests of a class, because starting one takes longer than a test."""
+    pytest.importorskip("ray", reason="ray is not installed")
+    with RayNodes(tmp_path_factory.mktemp("cluster"), 2) as cluster:
+        yield cluster

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from tests.support.children import is_alive
-from tests.support.nodes import Nodes
 from tests.support.object_server import Fault, Objects, Request
 from tests.support.waiting import until
+from torchrun_nodes import Nodes
 
 import onecopy as oc
 
@@ -24,7 +24,7 @@ DIGEST = hashlib.sha256(CONTENT).hexdigest()
 FETCH = """
 import hashlib, logging, os, pathlib, sys, time
 logging.basicConfig(format="%(message)s")
-from onecopy.remote import fetch, nodes, transfer
+from onecopy_remote import fetch, nodes, transfer
 transfer.PIECE = 1 << 16
 nodes.JOIN_S = float(os.environ.get("JOIN_S", "120"))
 rank, restarts = os.environ["GROUP_RANK"], os.environ["TORCHELASTIC_RESTART_COUNT"]

@@ -9,7 +9,7 @@ import pytest
 from tests.support import object_server
 
 import onecopy as oc
-from onecopy.remote import fetch
+from onecopy_remote import fetch
 
 OLD, NEW = os.urandom(600_000), os.urandom(600_000)
 TIMES = "Mon, 01 Jan 2024 00:00:00 GMT", "Mon, 01 Jan 2024 00:05:00 GMT"

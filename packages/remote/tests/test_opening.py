@@ -13,7 +13,7 @@ from tests.support import shards
 
 import onecopy as oc
 from onecopy import records
-from onecopy.remote import fetch
+from onecopy_remote import fetch
 
 ARRAYS = {"weight": np.arange(12.0).reshape(3, 4), "bias": np.ones(3, np.float32)}
 
@@ -139,7 +139,7 @@ def test_a_full_disk_is_an_error_that_names_what_is_needed(tmp_path, objects, sm
 import sys
 from pathlib import Path
 from tests.support.small_disks import mount
-from onecopy.remote import fetch
+from onecopy_remote import fetch
 disk = Path({str(tmp_path / "disk")!r})
 mount("ext4", disk)
 disk.chmod(0o700)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from onecopy import files, remote, store
+from onecopy import files, store
+from onecopy.base import lazy
 from onecopy.base.arguments import SCHEMES, is_url, path_text
 from onecopy.errors import FormatError
 
 if TYPE_CHECKING:
     from onecopy import _core
-    from onecopy.remote import Nodes
     from onecopy.store import Artefact
 
 Location: TypeAlias = "str | os.PathLike[str] | Artefact"
 """A path, a URL, an artefact from a store, or "hold:NAME" for a file that `onecopy hold` keeps in memory."""
+Nodes: TypeAlias = Literal["ray", "torchrun"] | None
+"""The nodes that fetch a URL together. `onecopy.remote.fetch` documents them."""
 
 MODEL_FILES = ("*.json", "*.jinja", "*.model", "*.safetensors", "*.txt")
 """Patterns for the files to fetch if a URL refers to a folder: the configuration, the tokenizer and the weights."""
@@ -32,6 +34,21 @@ def url_of(named: Location) -> str:
     return "" if named[:5].lower() == "file:" else named
 
 
+def local_path(url: str) -> str:
+    """Return the path in the ``file:`` URL of a file on this machine, or "" for another URL."""
+    host, slash, below = url[7:].partition("/")
+    if url[:7].lower() != "file://" or host not in ("", "localhost"):
+        return ""
+    from urllib.parse import unquote
+
+    return unquote(slash + below)
+
+
+def is_offline() -> bool:
+    """Return whether ONECOPY_OFFLINE forbids requests. It accepts the same values as HF_HUB_OFFLINE."""
+    return os.environ.get("ONECOPY_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
+
+
 def resolve(named: Location, *, nodes: Nodes = None) -> tuple[str, _core.FileHandle | None]:
     """Return the path of the local file, and, if it is an artefact or held by a process, the open file, or else None.
 
@@ -40,11 +57,12 @@ def resolve(named: Location, *, nodes: Nodes = None) -> tuple[str, _core.FileHan
     valid even if its path was removed or replaced.
 
     Raise FileNotFoundError if no process of this user holds the name, BlockingIOError if the holder has not read the
-    file yet, PermissionError if this process may not use it, and ValueError for a path with a NUL byte, a malformed
-    name, or `nodes` without a URL.
+    file yet, PermissionError if this process may not use it, ValueError for a path with a NUL byte, a malformed name,
+    or `nodes` without a URL, and ModuleNotFoundError if onecopy-remote, which fetches URLs, is not installed.
     """
     if isinstance(named, str) and "://" in named and is_url(named):
-        return os.fspath(remote.fetch(named, names=MODEL_FILES, nodes=nodes)), None
+        path = local_path(named) or lazy.load("onecopy_remote").fetch(named, names=MODEL_FILES, nodes=nodes)
+        return os.fspath(path), None
     if nodes is not None:
         raise ValueError("`nodes` requires a URL to fetch, not the path of a local file")
     if isinstance(named, str) and named.startswith("hold:"):

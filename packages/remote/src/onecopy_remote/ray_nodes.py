@@ -17,18 +17,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from onecopy.remote import transfer
-from onecopy.remote.nodes import Partners, Piece, warn
-from onecopy.remote.pieces import Ranges
-from onecopy.remote.steps import StoppedError, run
-from onecopy.remote.transfer import pieces_of
 from onecopy.store import file_key
+from onecopy.store.pieces import Ranges
+from onecopy_remote import transfer
+from onecopy_remote.nodes import Partners, Piece, warn
+from onecopy_remote.steps import StoppedError, run
+from onecopy_remote.transfer import pieces_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from onecopy.remote.nodes import Fetch
-    from onecopy.remote.pieces import PartialFile
+    from onecopy.store.pieces import PartialFile
+    from onecopy_remote.nodes import Fetch
 
 _NAMESPACE = "onecopy"
 _BATCH = 8

@@ -9,9 +9,9 @@ import pytest
 from tests.support.object_server import Fault
 
 import onecopy as oc
-from onecopy.remote import fetch, origin, transfer
-from onecopy.remote.pieces import PartialFile
 from onecopy.store import Store
+from onecopy.store.pieces import PartialFile
+from onecopy_remote import fetch, origin, transfer
 
 MIB = 1 << 20
 CONTENT = os.urandom(MIB + 12345)
@@ -113,7 +113,7 @@ def test_progress_ends_at_the_total_and_its_exception_ends_the_fetch(objects, st
 
 
 def test_a_long_fetch_is_announced_without_its_query(objects, store, small_pieces, monkeypatch, caplog):
-    monkeypatch.setattr("onecopy.remote.fetching._FIRST_LINE_S", 0.0)
+    monkeypatch.setattr("onecopy_remote.fetching._FIRST_LINE_S", 0.0)
     with caplog.at_level(logging.WARNING, "onecopy"):
         fetch(objects.put("x", CONTENT) + "?sig=s3cret", store=store)
     assert "fetching: " in caplog.text
@@ -178,7 +178,7 @@ def test_what_is_no_url_of_an_object_is_refused(store, url):
 
 
 def test_a_server_that_is_not_there_is_a_connection_error(store, monkeypatch):
-    monkeypatch.setattr("onecopy.remote.origin._RETRIES", 0)
+    monkeypatch.setattr("onecopy_remote.origin._RETRIES", 0)
     with pytest.raises(ConnectionError, match="Connection refused") as raised:
         fetch("http://127.0.0.1:9/x?sig=1", store=store)
     assert raised.value.filename == "http://127.0.0.1:9/x"

@@ -29,7 +29,8 @@ from urllib.parse import quote, unquote, urljoin
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from onecopy.errors import FileChanged
-from onecopy.remote.steps import answered, in_thread, waited
+from onecopy.store.location import is_offline
+from onecopy_remote.steps import answered, in_thread, waited
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
@@ -138,13 +139,16 @@ class Origin:
 
     Credentials come from environment variables, files and instance metadata, as with the provider's own tools. For S3
     without a key in the environment, boto3 finds them if it is installed, including profiles and single sign-on. Raise
-    ModuleNotFoundError if obstore is not installed, ValueError if the URL does not name an object.
+    ValueError if the URL does not name an object.
     """
 
     serves = True
     """False if there is no server, and only nodes have the file."""
 
     def __init__(self, url: str) -> None:
+        import obstore.exceptions
+        import obstore.store
+
         self.shown = shown(url)
         """The URL without user, password and query, for messages and keys."""
         scheme, authority, path, query = _parts(url)
@@ -152,7 +156,7 @@ class Origin:
             raise ValueError(f"{self.shown}: the URL has no host or bucket")
         self.name = name_in(url)
         """The name of the object, which is a valid file name."""
-        self._obstore = _imported()
+        self._obstore: Any = obstore
         self._is_http = _is_http(url)
         self._url = url.partition("#")[0] if self._is_http else url
         self._query = _content_query(query) if self._is_http else query
@@ -324,26 +328,10 @@ def versions_of(origins: Sequence[Origin]) -> list[Version]:
     return waited(every())
 
 
-def is_offline() -> bool:
-    """Return whether ONECOPY_OFFLINE forbids requests. It accepts the same values as HF_HUB_OFFLINE."""
-    return os.environ.get("ONECOPY_OFFLINE", "").upper() in {"1", "ON", "YES", "TRUE"}
-
-
 def lacking(shown: str) -> FileNotFoundError:
     """Return the error for a URL of which the store has no complete copy."""
     reason = "ONECOPY_OFFLINE forbids requests, and the store has no complete copy: run `onecopy fetch` while online"
     return FileNotFoundError(errno.ENOENT, reason, shown)
-
-
-def _imported() -> Any:
-    try:
-        import obstore.exceptions
-        import obstore.store
-    except ModuleNotFoundError as error:
-        if error.name != "obstore":
-            raise
-        raise ModuleNotFoundError("URLs require obstore: pip install 'onecopy[remote]'", name="obstore") from None
-    return obstore
 
 
 def _options(scheme: str) -> dict[str, Any]:

@@ -19,18 +19,18 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from onecopy.files.identity import boot_identity
-from onecopy.remote import nodes, transfer
-from onecopy.remote.nodes import NodeLostError, Partners, Piece, warn
-from onecopy.remote.pieces import Ranges
-from onecopy.remote.transfer import pieces_of
+from onecopy.store.pieces import Ranges
+from onecopy_remote import nodes, transfer
+from onecopy_remote.nodes import NodeLostError, Partners, Piece, warn
+from onecopy_remote.transfer import pieces_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from onecopy.remote.nodes import Fetch
-    from onecopy.remote.pieces import PartialFile
     from onecopy.store import Store
+    from onecopy.store.pieces import PartialFile
+    from onecopy_remote.nodes import Fetch
 
 _VARIABLES = ("GROUP_RANK", "GROUP_WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 _POLL_S, _CHECK_S = 0.02, 1.0

@@ -9,6 +9,8 @@ from tests.support import shards
 
 import onecopy as oc
 from onecopy.store import Store
+from onecopy.store.pieces import Ranges
+from onecopy_remote.fetching import merged
 
 ARRAYS = {f"layer.{i}": np.random.default_rng(i).random((100, 500), np.float32) for i in range(20)}
 SIZE = ARRAYS["layer.0"].nbytes
@@ -227,3 +229,10 @@ def test_where_a_shard_is_missing_no_other_stays_open(index, objects):
 def test_files_that_are_no_safetensors_are_errors_of_their_format(objects, content):
     with pytest.raises(oc.FormatError):
         oc.open(objects.put("x.bin", content), names=["b"])
+
+
+def test_gaps_between_ranges_that_are_joined_add_2_percent_together():
+    wanted = [(start, start + 1000) for start in range(0, 103_000, 1030)]
+    joined = Ranges(merged(wanted))
+    assert not any(list(joined.missing(start, stop)) for start, stop in wanted)
+    assert 101_900 < joined.size <= 102_000

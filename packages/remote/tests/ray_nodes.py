@@ -2,11 +2,9 @@
 
 import hashlib
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
-
-import pytest
 
 
 class RayNodes:
@@ -27,6 +25,7 @@ class RayNodes:
 
     def add(self) -> str:
         environment = {"ONECOPY_CACHE": str(self.folder / f"node-{len(self.nodes)}"), "OMP_NUM_THREADS": "1"}
+        environment["PYTHONPATH"] = str(Path(__file__).parent)  # for workers, which import the tasks below
         node = self._cluster.add_node(
             num_cpus=2, object_store_memory=100 << 20, include_dashboard=False, env_vars=environment
         )
@@ -58,23 +57,7 @@ class RayNodes:
         shutil.rmtree(logs, ignore_errors=True)
 
 
-@pytest.fixture
-def ray_nodes(tmp_path) -> Iterator[RayNodes]:
-    """Give a cluster of two nodes, for a test that changes it."""
-    pytest.importorskip("ray", reason="ray is not installed")
-    with RayNodes(tmp_path, 2) as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="class")
-def shared_ray_nodes(tmp_path_factory) -> Iterator[RayNodes]:
-    """Give a cluster of two nodes to the tests of a class, because starting one takes longer than a test."""
-    pytest.importorskip("ray", reason="ray is not installed")
-    with RayNodes(tmp_path_factory.mktemp("cluster"), 2) as cluster:
-        yield cluster
-
-
-# What runs in tasks is here, because workers do not import the modules of tests.
+# What runs in tasks is here: workers find this module, and not the modules of tests.
 
 
 def fetched(url: str) -> str:
