@@ -129,7 +129,7 @@ def the_command_runs(folder: Path) -> None:
     for verb in ("ls", "warm", "verify", "evict"):
         ran = subprocess.run([SCRIPT, verb, path], capture_output=True, text=True, check=False)
         assert ran.returncode == 0, f"{verb}: {ran.stderr}"
-    for verb, package in (("bench", "onecopy-bench"), ("top", "onecopy-monitor")):
+    for verb, package in (("bench", "onecopy-bench"), ("fetch", "onecopy-remote"), ("top", "onecopy-monitor")):
         if importlib.util.find_spec(package.replace("-", "_")) is None:
             ran = subprocess.run([SCRIPT, verb], capture_output=True, text=True, check=False)
             assert (ran.returncode, f"pip install {package}" in ran.stderr) == (2, True), ran.stderr

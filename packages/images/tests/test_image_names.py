@@ -2,6 +2,7 @@
 
 import functools
 import pickle
+import textwrap
 
 import numpy as np
 import pytest
@@ -31,6 +32,22 @@ def test_both_names_are_one_package_whichever_is_imported_first(python, first):
         print(*names)
     """
     assert python(code).split() == ["onecopy_images.image"]
+
+
+def test_images_of_local_files_need_no_onecopy_remote(python, tmp_path):
+    path = save_compressed(tmp_path / "a.tif", np.zeros((40, 50, 3), np.uint8))
+    code = """
+        import sys
+        sys.modules["onecopy_remote"] = None  # as where it is not installed
+        import onecopy as oc
+        assert oc.images.open(sys.argv[1]).array.shape == oc.images.share([sys.argv[1]])[0].shape
+        try:
+            oc.images.open("https://host/a.tif")
+        except ModuleNotFoundError as error:
+            print(error)
+    """
+    needed = "onecopy.remote needs another distribution: pip install onecopy-remote"
+    assert python(textwrap.dedent(code), path) == f"{needed}\n"
 
 
 def test_a_module_that_does_not_exist_is_not_found_under_either_name():

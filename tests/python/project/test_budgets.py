@@ -23,8 +23,12 @@ HOME = Path(oc.__file__).parent
 IMPORTS = {
     "nothing but the lazy package": ("import onecopy", 6, 600),
     "the extension: its tables of types": ("import onecopy._core", 8, 1200),
-    "mapping a file: no json, no dataclasses": ("import onecopy; onecopy.Mapping", 12, 1400),
-    "arrays: what opening needs, before numpy": ("import onecopy; onecopy.open", 26, 3000),
+    "mapping a file: no json, no dataclasses": (
+        "import onecopy; onecopy.Mapping",
+        12,
+        1500,  # 760 with bytecode; 1420 where each process compiles, which grew with the table of former names
+    ),
+    "arrays: what opening needs, before numpy": ("import onecopy; onecopy.open", 22, 2500),
     "rows, with their codecs": ("import onecopy; onecopy.share", 64, 5500),
     "all modules: as much as numpy alone": (
         "import onecopy; [importlib.import_module(f'onecopy.{name}') for name in onecopy._HOMES]",
@@ -78,11 +82,11 @@ def test_help_lists_the_verbs_without_numpy_and_without_the_benchmarks(python):
     assert told.splitlines()[-1].split() == ["loaded:"]
 
 
-def test_the_python_files_stay_below_1_08_megabytes():
+def test_the_python_files_keep_to_their_budget_of_bytes():
     sizes = {
         path: path.stat().st_size for path in HOME.rglob("*") if path.suffix in {".py", ".pyi", ".html", ".css", ".js"}
     }
-    assert 500_000 < sum(sizes.values()) <= 1_080_000  # 1.05 MB without sessions, on 2026-11-29
+    assert 500_000 < sum(sizes.values()) <= 1_020_000  # 1.01 MB without onecopy_remote
     # 800 lines of one subject, with its docstrings: a limit of 25,000 bytes divided subjects by their size.
     assert max(sizes.values()) <= 35_000, max(sizes, key=sizes.__getitem__)
 

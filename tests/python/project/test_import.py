@@ -86,7 +86,8 @@ def test_every_public_name_is_there_and_is_what_its_room_has():
 
 
 IN_PICKLES = """
-onecopy.arrays.file.OneFile onecopy.arrays.several_files.of_index onecopy.holding.Change onecopy.images.image.Image
+onecopy.arrays.file.OneFile onecopy.arrays.several_files.of_index onecopy.arrays.several_files.of_url
+onecopy.frameworks.ray.Handle onecopy.holding.Change onecopy.images.image.Image onecopy.remote.origin.Version
 onecopy.objects.made.array onecopy.objects.made.tensor onecopy.page_cache.WarmReport onecopy.records.rows.attach
 onecopy.records.schema.Schema onecopy.records.types.Unloaded onecopy.reports.LoadReport onecopy.scratch_arrays._attach
 onecopy.scratch_arrays.HeapArray onecopy.shuffle.Shuffle onecopy.sources.How onecopy.store.Artefact
