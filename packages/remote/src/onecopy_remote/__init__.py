@@ -17,24 +17,17 @@ from onecopy.base import lazy
 TYPE_CHECKING = False  # typing takes longer to import than the rest of this module
 
 if TYPE_CHECKING:
-    from onecopy_remote.fetching import fetch, fetch_ranges as fetch_ranges, fetch_versions as fetch_versions
-    from onecopy_remote.origin import (
-        NodesOnly as NodesOnly,
-        Origin as Origin,
-        Version as Version,
-        beside as beside,
-        shown,
-        versions_of as versions_of,
-    )
+    from onecopy_remote.fetching import fetch
+    from onecopy_remote.origin import shown
     from onecopy_remote.transfer import CONNECTIONS
 
-_HOMES = {
-    "fetching": ("fetch", "fetch_ranges", "fetch_versions"),
-    "origin": ("NodesOnly", "Origin", "Version", "beside", "shown", "versions_of"),
-    "transfer": ("CONNECTIONS",),
-}
+_HOMES = {"fetching": ("fetch",), "origin": ("shown",), "transfer": ("CONNECTIONS",)}
 __all__ = ["CONNECTIONS", "fetch", "shown"]
 
 
-if not TYPE_CHECKING:
+if not TYPE_CHECKING:  # a type checker would accept every attribute name
     __getattr__ = lazy.attributes(__name__, _HOMES)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -163,7 +163,7 @@ class Handle:
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        wanted = [one["NodeID"] for one in ray.nodes() if one["Alive"]] if nodes is None else list(nodes)
+        wanted = RayNodes().alive() if nodes is None else list(nodes)
         places = [NodeAffinitySchedulingStrategy(node, soft=False) for node in wanted]
         tasks = [ray.remote(num_cpus=0, scheduling_strategy=place)(Handle.path).remote(self) for place in places]
         ray.get(tasks)
