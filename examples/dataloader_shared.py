@@ -9,8 +9,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 import onecopy as oc
-from onecopy.data.shuffle import Shuffle
 from onecopy_monitor import assert_shared
+from onecopy_records.shuffle import Shuffle
 
 ROWS, WORKERS = 100_000, 2
 
@@ -60,7 +60,7 @@ def run(dataset: Annotations, method: str) -> None:
 
 def main() -> None:
     """Share the dataset, and read it three times."""
-    multiprocessing.set_forkserver_preload(["__main__", "torch", "onecopy.data.rows"])  # workers have them at once
+    multiprocessing.set_forkserver_preload(["__main__", "torch", "onecopy_records.rows"])  # workers have them at once
     dataset = oc.torch.share_dataset(Annotations())
     print(dataset.onecopy_report)
     for method in ("fork", "spawn", "forkserver"):

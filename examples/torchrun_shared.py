@@ -11,8 +11,8 @@ import torch.distributed as dist
 from torch.utils.data import DataLoader
 
 import onecopy as oc
-from onecopy.data.shuffle import Shuffle
 from onecopy_monitor import assert_shared
+from onecopy_records.shuffle import Shuffle
 
 ROWS, WORKERS = 100_000, 2
 

@@ -8,7 +8,8 @@
 
 Importing this package loads no other module. Each name is loaded on first use, NumPy with the first array, and a
 framework only when its subpackage is used. Other names must be imported from their modules:
-`onecopy.run.holder.Holder`, `onecopy.data.shuffle.Shuffle`, `onecopy.arrays.scratch.alloc`, `onecopy.memory.container`.
+`onecopy.run.holder.Holder`, `onecopy_records.shuffle.Shuffle`, `onecopy.arrays.scratch.alloc`,
+`onecopy.memory.container`.
 """
 
 from importlib import import_module
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
     from onecopy.files.page_cache import evict, residency, warm
     from onecopy.frameworks import onnxruntime as onnxruntime, torch as torch, transformers as transformers
     from onecopy.memory import explain
-    from onecopy.records import open_records, share
     from onecopy.store import Store, file_key
+    from onecopy_records import open_records, share
     from onecopy_remote import ray as ray
 
     __version__: str
@@ -48,8 +49,8 @@ _HOMES = {
     "files.mapping": ("Mapping",),
     "data.caching": ("cached",),
     "memory.explaining": ("explain",),
-    "data.rows": ("open_records",),
-    "data.sharing": ("share",),
+    "onecopy_records.rows": ("open_records",),
+    "onecopy_records.sharing": ("share",),
     "data.objects": ("load_object", "save_object", "share_object"),
     "files.page_cache": ("evict", "residency", "warm"),
     "arrays.scratch": ("scratch",),

@@ -17,8 +17,13 @@ from tests.fallbacks.field import places
 from tests.fallbacks.settings import Setting, settings
 
 LOGS = Path("build/fallbacks")
-MODULES = ["arrays", "records", "page_cache", "scratch_arrays", "store", "top"]
-TESTS = [*(f"tests/python/{module}" for module in MODULES), "tests/processes", "tests/hostile"]
+MODULES = ["arrays", "page_cache", "scratch_arrays", "store", "top"]
+TESTS = [
+    *(f"tests/python/{module}" for module in MODULES),
+    "tests/processes",
+    "tests/hostile",
+    "packages/records/tests",
+]
 
 
 def run(setting: Setting) -> tuple[bool, str]:

@@ -2,7 +2,7 @@
 # Builds the wheel for musl, and runs its tests in a CPython for musl, which is built here too (in build/on_musl, once):
 #
 #     tests/fallbacks/on_musl.sh
-#     tests/fallbacks/on_musl.sh tests/python/records    # these instead of tests/installed/suite.txt
+#     tests/fallbacks/on_musl.sh tests/python/arrays    # these instead of tests/installed/suite.txt
 #
 # Needs Debian's musl-tools from 1.2.4 on (numpy's wheels have relative relocations, which older loaders do not apply),
 # dpkg-dev, and .venv. The C compiler is musl-gcc; Debian has no C++ library for musl, so the C++ compiler is that of the

@@ -14,8 +14,8 @@ import pytest
 from tests.support.datasets import Bag, Pictures, moved, stays
 
 import onecopy as oc
-from onecopy.data.shuffle import Shuffle
 from onecopy_monitor import assert_shared
+from onecopy_records.shuffle import Shuffle
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import onecopy as oc
-from onecopy.data.shuffle import Shuffle
 from onecopy_monitor import assert_shared
+from onecopy_records.shuffle import Shuffle
 
 MIB = 1 << 20
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import onecopy as oc
-from onecopy.data.torch_datasets import bytes_of
+from onecopy_records.torch_datasets import bytes_of
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 drop_in = pytest.importorskip("onecopy.safetensors.torch")

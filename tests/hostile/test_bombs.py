@@ -15,7 +15,7 @@ from tests.support.rounds import rounds
 import onecopy as oc
 import onecopy.records
 from onecopy.cli import command_line
-from onecopy.data import types
+from onecopy_records import types
 
 MIB = 1 << 20
 MANY = 1 << 40

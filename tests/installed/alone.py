@@ -1,4 +1,6 @@
-"""What an installed wheel must do with numpy alone: run as a program, with the interpreter that it is installed in.
+"""What an installed wheel of onecopy-core must do with its own dependencies alone.
+
+Run it as a program, with the interpreter that the wheel is installed in:
 
     python tests/installed/alone.py
 
@@ -34,12 +36,12 @@ def raises(kind: type[Exception], call) -> Exception:
 
 
 def the_package_is_the_installed_one(folder: Path) -> None:
-    assert oc.__version__ == importlib.metadata.version("onecopy")
+    assert oc.__version__ == importlib.metadata.version("onecopy-core")
     home = Path(oc.__file__).parent
     assert home.is_relative_to(sys.prefix), f"{home} is not of this environment: a checkout is in the way"
     for name in ("py.typed", "_core.pyi"):
         assert (home / name).is_file(), f"{name} is missing"
-    files = importlib.metadata.files("onecopy") or []
+    files = importlib.metadata.files("onecopy-core") or []
     assert any("licenses/LICENSE" in str(file) for file in files), "the licence is missing"
 
 
@@ -68,21 +70,20 @@ def damage_is_told(folder: Path) -> None:
     assert raises(FileNotFoundError, lambda: oc.open(folder / "none")).filename == str(folder / "none")
 
 
-def _sum(model: oc.ArrayFile, rows, connection) -> None:
-    connection.send((float(model["encoder.weight"].sum(dtype=np.float64)), rows[999]["id"]))
+def _sum(model: oc.ArrayFile, connection) -> None:
+    connection.send(float(model["encoder.weight"].sum(dtype=np.float64)))
     connection.recv()
 
 
 def processes_hold_one_copy(folder: Path) -> None:
     path = folder / "shared.safetensors"
     oc.save(path, WEIGHTS)
-    rows = oc.share([{"id": number, "name": f"row {number}"} for number in range(1000)], key="rows", store=folder)
     model = oc.open(path)
-    expected = float(WEIGHTS["encoder.weight"].sum(dtype=np.float64)), 999
+    expected = float(WEIGHTS["encoder.weight"].sum(dtype=np.float64))
     for method in ("forkserver", "spawn", "fork"):
         context = multiprocessing.get_context(method)
         pipes = [context.Pipe() for _ in range(2)]
-        workers = [context.Process(target=_sum, args=(model, rows, theirs)) for _, theirs in pipes]
+        workers = [context.Process(target=_sum, args=(model, theirs)) for _, theirs in pipes]
         for worker in workers:
             worker.start()
         assert [ours.recv() for ours, _ in pipes] == [expected] * 2, method
@@ -102,6 +103,8 @@ def one_builds_for_all(folder: Path) -> None:
         artefact = store.get_or_build("seven", lambda path: oc.save(path, {"w": np.arange(7)}))
         assert artefact.built is expected
         assert oc.open(artefact.path)["w"].tolist() == list(range(7))
+    for _ in range(2):
+        assert oc.share_object(lambda: {"names": ["a", "b"]}, "names", store=store) == {"names": ["a", "b"]}
 
 
 def scratch_is_written_sealed_and_named(folder: Path) -> None:
@@ -121,6 +124,12 @@ def memory_is_explained(folder: Path) -> None:
     assert f"Process {os.getpid()}" in str(oc.explain(os.getpid()))
 
 
+def rows_are_in_another_distribution(folder: Path) -> None:
+    if importlib.util.find_spec("onecopy_records") is None:
+        error = raises(ModuleNotFoundError, lambda: oc.share(["a"]))
+        assert "pip install onecopy-records" in str(error), error
+
+
 def the_command_runs(folder: Path) -> None:
     done = subprocess.run([SCRIPT, "--version"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, f"onecopy {oc.__version__}\n"), done.stderr
@@ -129,7 +138,7 @@ def the_command_runs(folder: Path) -> None:
     for verb in ("ls", "warm", "verify", "evict"):
         ran = subprocess.run([SCRIPT, verb, path], capture_output=True, text=True, check=False)
         assert ran.returncode == 0, f"{verb}: {ran.stderr}"
-    for verb, package in (("bench", "onecopy-bench"), ("fetch", "onecopy-remote"), ("top", "onecopy-monitor")):
+    for verb, package in (("fetch", "onecopy-remote"), ("import", "onecopy-records"), ("top", "onecopy-monitor")):
         if importlib.util.find_spec(package.replace("-", "_")) is None:
             ran = subprocess.run([SCRIPT, verb], capture_output=True, text=True, check=False)
             assert (ran.returncode, f"pip install {package}" in ran.stderr) == (2, True), ran.stderr
@@ -143,6 +152,7 @@ STEPS = (
     one_builds_for_all,
     scratch_is_written_sealed_and_named,
     memory_is_explained,
+    rows_are_in_another_distribution,
     the_command_runs,
 )
 

@@ -9,14 +9,14 @@ from tests.support.api_table import World, action, refused
 
 import onecopy as oc
 import onecopy.arrays.scratch
-import onecopy.data.shuffle
 import onecopy.errors
 import onecopy.files.page_cache
 import onecopy.memory
 import onecopy.store
 import onecopy_monitor
-from onecopy.data.shuffle import Shuffle
+import onecopy_records.shuffle
 from onecopy_monitor import assert_shared
+from onecopy_records.shuffle import Shuffle
 
 ME = [os.getpid()]
 
@@ -114,7 +114,7 @@ def shuffle(_: World) -> None:
     order.set_epoch(3)
     order.load_state_dict(order.state_dict(10))
     assert pickle.loads(pickle.dumps(order))[0] == order[0]
-    assert len(onecopy.data.shuffle.Shuffle.from_environment(5)) == 5
+    assert len(onecopy_records.shuffle.Shuffle.from_environment(5)) == 5
     refused(ValueError, Shuffle, -1)
     refused(IndexError, order.__getitem__, 5000)
     refused(ValueError, order.index, 5000)

@@ -148,8 +148,8 @@ def rows_of_damaged_files(w: World) -> None:
     refused(oc.FormatError, oc.open_records, w.model)
     refused(oc.FormatError, oc.open_records, w.hostile)
     refused(FileNotFoundError, oc.open_records, w.missing)
-    refused(FileNotFoundError, onecopy.data.rows.attach, str(w.missing), (0, 0, 0, 0), None)
-    refused(oc.errors.FileChanged, onecopy.data.rows.attach, str(w.list), (0, 0, 0, 0), None)
+    refused(FileNotFoundError, onecopy.records.rows.attach, str(w.missing), (0, 0, 0, 0), None)
+    refused(oc.errors.FileChanged, onecopy.records.rows.attach, str(w.list), (0, 0, 0, 0), None)
 
 
 class Known:

@@ -10,8 +10,8 @@ import onecopy as oc
 import onecopy.arrays
 import onecopy_monitor
 from onecopy.arrays.scratch import alloc
-from onecopy.data.shuffle import Shuffle
 from onecopy_monitor import assert_shared
+from onecopy_records.shuffle import Shuffle
 
 file = oc.open("model.safetensors")
 mapping = oc.Mapping(Path("data.bin"), 5, length=10, mode="copy")
@@ -72,16 +72,16 @@ oc.share([1], "key", store=store, progress=lambda done, total: print(done / tota
 oc.images.open("slide.ndpi", store=store)
 
 # Records.
-reveal_type(oc.open_records("x"))  # revealed: onecopy.data.rows.List[Any] | onecopy.data.rows.Dict[Any, Any]
-reveal_type(oc.open_records("x", oc.records.Table))  # revealed: onecopy.data.rows.Table[Any]
-reveal_type(oc.open_records("x", oc.records.Dict))  # revealed: onecopy.data.rows.Dict[Any, Any]
+reveal_type(oc.open_records("x"))  # revealed: onecopy_records.rows.List[Any] | onecopy_records.rows.Dict[Any, Any]
+reveal_type(oc.open_records("x", oc.records.Table))  # revealed: onecopy_records.rows.Table[Any]
+reveal_type(oc.open_records("x", oc.records.Dict))  # revealed: onecopy_records.rows.Dict[Any, Any]
 reveal_type(oc.open(oc.Store().get_or_build("x", print)))  # revealed: onecopy.arrays.file.ArrayFile
 oc.open_records("x", list)  # refused: type-var
-reveal_type(oc.share(["a", "b"]))  # revealed: onecopy.data.rows.List[str]
+reveal_type(oc.share(["a", "b"]))  # revealed: onecopy_records.rows.List[str]
 reveal_type(oc.share(lambda: [{"id": 1}], key="k")[0])  # revealed: dict[str, int]
 reveal_type(oc.share(["a"])[0])  # revealed: str
-reveal_type(oc.share(["a"])[:1])  # revealed: onecopy.data.rows.List[str]
-reveal_type(oc.share({"a": 1.5}))  # revealed: onecopy.data.rows.Dict[str, float]
+reveal_type(oc.share(["a"])[:1])  # revealed: onecopy_records.rows.List[str]
+reveal_type(oc.share({"a": 1.5}))  # revealed: onecopy_records.rows.Dict[str, float]
 reveal_type(oc.share(lambda: {"a": 1}, key="k")["a"])  # revealed: int
 
 # Images.
@@ -95,7 +95,7 @@ reveal_type(whole)  # revealed: onecopy_images.pasting.Mosaic
 
 # Sampling.
 reveal_type(Shuffle(10)[3])  # revealed: int
-reveal_type(Shuffle(10)[::2])  # revealed: onecopy.data.shuffle.Shuffle
+reveal_type(Shuffle(10)[::2])  # revealed: onecopy_records.shuffle.Shuffle
 reveal_type(list(Shuffle(10).shard(1, 2).batches(3)))  # revealed: list[list[int]]
 
 # Workers.
@@ -165,7 +165,7 @@ def cached_object(folder: str) -> dict[str, float]:
     return {folder: 1.5}
 
 
-reveal_type(cached_rows(5))  # revealed: onecopy.data.rows.List[dict[str, int]]
+reveal_type(cached_rows(5))  # revealed: onecopy_records.rows.List[dict[str, int]]
 reveal_type(cached_object("a"))  # revealed: dict[str, float]
 reveal_type(cached_object.key("a"))  # revealed: str
 cached_rows("5")  # refused: arg-type

@@ -10,6 +10,13 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 OTHER_NAMES = {
+    "onecopy.data.row_files": "onecopy_records.row_files",
+    "onecopy.data.rows": "onecopy_records.rows",
+    "onecopy.data.schema": "onecopy_records.schema",
+    "onecopy.data.sharing": "onecopy_records.sharing",
+    "onecopy.data.shuffle": "onecopy_records.shuffle",
+    "onecopy.data.torch_datasets": "onecopy_records.torch_datasets",
+    "onecopy.data.types": "onecopy_records.types",
     "onecopy.frameworks.onnxruntime._prepacking": "onecopy_onnxruntime.prepacking",
     "onecopy.frameworks.onnxruntime._sessions": "onecopy_onnxruntime.sessions",
     "onecopy.frameworks.ray": "onecopy_remote.ray",
@@ -17,20 +24,18 @@ OTHER_NAMES = {
     "onecopy.objects": "onecopy.data",
     "onecopy.objects.made": "onecopy.data.unpickle",
     "onecopy.page_cache": "onecopy.files.page_cache",
-    "onecopy.records.rows": "onecopy.data.rows",
-    "onecopy.records.schema": "onecopy.data.schema",
-    "onecopy.records.types": "onecopy.data.types",
     "onecopy.remote.location": "onecopy.store.location",
     "onecopy.remote.pieces": "onecopy.store.pieces",
     "onecopy.reports": "onecopy.base.load_report",
     "onecopy.scratch_arrays": "onecopy.arrays.scratch",
-    "onecopy.shuffle": "onecopy.data.shuffle",
+    "onecopy.shuffle": "onecopy_records.shuffle",
     "onecopy.sources": "onecopy.arrays.open_mode",
 }
 """Current names of modules, by their names in earlier versions, which pickles and running programs contain."""
 DISTRIBUTIONS = {
     "onecopy.frameworks.onnxruntime": "onecopy_onnxruntime",
     "onecopy.images": "onecopy_images",
+    "onecopy.records": "onecopy_records",
     "onecopy.remote": "onecopy_remote",
 }
 """Packages of other distributions, by the names under which programs import them and pickles contain their modules."""

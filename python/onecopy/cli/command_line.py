@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 VERBS = {
     "ls": ("ls", "list the contents of a file: names, types, shapes, sizes, and how much of it is in memory"),
     "convert": ("convert", "convert ONNX, GGUF, npz, torch checkpoints, shards and others to one safetensors file"),
-    "import": ("import_", "convert a JSON or Parquet file to a file of records"),
     "warm": ("warm", "read files into memory"),
     "hold": ("hold", "keep files in memory while the processes that read them restart"),
     "evict": ("evict", "drop files from the page cache"),
@@ -31,6 +30,7 @@ VERBS = {
 """The module and one-line description of each verb, in the order of the help text."""
 
 PACKAGED = {
+    "import": ("onecopy-records", "convert a JSON or Parquet file to a file of records"),
     "fetch": ("onecopy-remote", "fetch files behind URLs into the store of this machine"),
     "images": ("onecopy-images", "decode images once per machine, view and stitch them"),
     "top": ("onecopy-monitor", "show live which processes and files use memory, counting each page once"),

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import fnmatch
-import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from onecopy import _core
 from onecopy.arrays import open_arrays
 from onecopy.arrays.file import OneFile
+from onecopy.base import lazy
 from onecopy.base.text import counted, escape, size
 from onecopy.cli import options, screen
 from onecopy.cli.screen import share
 from onecopy.data import objects
-from onecopy.data.schema import Schema, schema_of
-from onecopy.data.types import maker_of
 from onecopy.errors import FormatError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from onecopy.arrays import ArrayFile
 
@@ -59,9 +56,6 @@ def show(heading: str, grid: screen.Grid, summary: str) -> None:
     screen.show_line(console, heading, "bold")
     grid.show(console)
     screen.show_line(console, summary)
-
-
-# --- arrays -----------------------------------------------------------------------------------------------------------
 
 
 class Line(NamedTuple):
@@ -151,75 +145,6 @@ def show_arrays(file: ArrayFile, sort: str, pattern: str, as_json: bool) -> None
         show(heading_of(file), grid_of(lines), summary_of(file, lines))
 
 
-# --- records ----------------------------------------------------------------------------------------------------------
-
-_BELOW = {"list": ("item",), "tuple": ("item",), "map": ("key", "value"), "extension": ("storage",)}
-
-
-class Node(NamedTuple):
-    """A node in the tree of types: the rows, a field of a dict, or an item of a tuple. Sizes include descendants."""
-
-    depth: int
-    name: str
-    type: str
-    nbytes: int
-    cached: int | None
-
-
-_Sizes = dict[tuple[str, ...], tuple[int, int | None]]
-
-
-def _sizes_of(file: OneFile) -> _Sizes:
-    """Return the number of bytes, and of cached bytes, of each node, by path."""
-    sizes: _Sizes = {}
-    for entry in file.entries:
-        if not entry.nbytes:
-            continue
-        cached = cached_of(file, entry)
-        path = tuple(entry.name.removeprefix("records.0.").split(".")[:-1])  # the last part names the buffer
-        for depth in range(len(path) + 1):
-            nbytes, known = sizes.get(path[:depth], (0, 0))
-            both = None if cached is None or known is None else known + cached
-            sizes[path[:depth]] = nbytes + entry.nbytes, both
-    return sizes
-
-
-def _nodes_below(sizes: _Sizes, path: tuple[str, ...], schema: Schema, depth: int) -> Iterator[Node]:
-    """Yield the fields of dicts, and the items of tuples, at any depth below `schema`."""
-    named = schema.kind in {"record", "fixed"}
-    names = schema.fields if schema.kind == "record" else _BELOW.get(schema.kind, map(str, range(len(schema.children))))
-    for name, child in zip(names, schema.children, strict=True):
-        # escaped as in paths: see docs/formats/records.md
-        below = (*path, re.sub(r"[%.#\x00-\x1f\x7f]", lambda found: f"%{ord(found[0]):02X}", name))
-        if named:
-            yield Node(depth, name, child.line, *sizes.get(below, (0, 0)))
-        yield from _nodes_below(sizes, below, child, depth + named)
-
-
-def show_records(file: OneFile, as_json: bool) -> None:
-    """Print the types of rows, with an indented line for each field, or a single line if the rows have no fields."""
-    source = _core.open_records(file.compiled, maker_of)
-    rows, container, sizes = _core.Rows(source), source.container, _sizes_of(file)
-    schema = schema_of(rows._rows_type)
-    whole = Node(0, container, schema.line, *sizes.get((), (0, 0)))
-    fields = list(_nodes_below(sizes, (), schema, 1))
-    if container == "dict":
-        words = {"0": "key", "1": "value"}
-        fields = [node._replace(name=words[node.name]) if node.depth == 1 else node for node in fields]
-    if as_json:
-        nodes = [node._asdict() for node in (whole, *fields)]
-        options.show_json({"kind": "records", "container": container, "rows": len(rows), "places": nodes})
-        return
-    grid = screen.Grid("rows type~ >size >resident")
-    for node in fields or [whole._replace(depth=1, name="row")]:
-        name = "  " * (node.depth - 1) + node.name
-        grid.add(name, node.type, size(node.nbytes), resident(node.cached, node.nbytes))
-    summary = (
-        f"{container} of {len(rows):,} rows, {size(whole.nbytes)}, {resident(whole.cached, whole.nbytes)} resident"
-    )
-    show(heading_of(file), grid, summary)
-
-
 @click.command("ls")
 @click.argument("file", type=click.Path())
 @click.option("--sort", type=click.Choice(list(ORDERS)), help="Order of the arrays; default: offset.")
@@ -237,4 +162,4 @@ def command(*, file: str, sort: str | None, pattern: str | None, as_arrays: bool
         elif sort or pattern:
             raise click.UsageError("--sort and --names apply to arrays only: add --arrays")
         else:
-            show_records(arrays, as_json)
+            lazy.load("onecopy_records.cli.listing").show_records(arrays, as_json)

@@ -1,4 +1,4 @@
-"""Python data in mapped files: rows, objects, cached results of functions, and shuffled orders."""
+"""Python objects in mapped files and cached results of functions, and the names from onecopy-records that these use."""
 
 from onecopy.base import lazy
 
@@ -6,13 +6,13 @@ TYPE_CHECKING = False  # typing takes longer to import than the rest of this mod
 
 if TYPE_CHECKING:
     from onecopy.data.objects import share_object as share_object, stored_object as stored_object
-    from onecopy.data.sharing import share as share, stored_rows as stored_rows
-    from onecopy.data.shuffle import Shuffle as Shuffle
+    from onecopy_records.sharing import share as share, stored_rows as stored_rows
+    from onecopy_records.shuffle import Shuffle as Shuffle
 
 _HOMES = {
     "objects": ("share_object", "stored_object"),
-    "sharing": ("share", "stored_rows"),
-    "shuffle": ("Shuffle",),
+    "onecopy_records.sharing": ("share", "stored_rows"),
+    "onecopy_records.shuffle": ("Shuffle",),
 }
 
 if not TYPE_CHECKING:  # a type checker would accept every name

@@ -25,7 +25,7 @@ from onecopy.errors import FileChanged
 from onecopy.store import Store, file_key, keys
 
 if TYPE_CHECKING:
-    from onecopy.data.rows import Dict, List
+    from onecopy_records.rows import Dict, List
 
 __all__ = ["Cached", "cached"]
 

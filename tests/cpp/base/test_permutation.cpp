@@ -8,7 +8,7 @@ constexpr std::uint64_t largest = std::numeric_limits<std::uint64_t>::max();
 
 }  // namespace
 
-// That each order is one, and which, is in tests/python/top/test_shuffle.py.
+// That each order is one, and which, is in packages/records/tests/test_shuffle.py.
 static_assert(Permutation(1'000'000'000'000, 42, 7)[123'456'789] == 372'324'284'045);
 
 TEST_CASE("sizes around every power of two are inverted, up to 64 bits") {

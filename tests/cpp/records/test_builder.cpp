@@ -1,5 +1,5 @@
 // What the builder of rows refuses, and what needs C++; what comes back is in
-// tests/python/records/test_record_columns.py.
+// packages/records/tests/test_record_columns.py.
 #include "file_of.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/records/arrow.hpp"

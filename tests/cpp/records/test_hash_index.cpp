@@ -1,4 +1,4 @@
-// Hashes of keys; that every key is found is in tests/python/records/test_records_dict.py.
+// Hashes of keys; that every key is found is in packages/records/tests/test_records_dict.py.
 #include "onecopy/records/hash_index.hpp"
 
 #include <cmath>

@@ -1,4 +1,5 @@
-// Gathering numbers from many rows, and what is refused; other types are in tests/python/records/test_records_take.py.
+// Gathering numbers from many rows, and what is refused; other types are in
+// packages/records/tests/test_records_take.py.
 #include "onecopy/records/take.hpp"
 
 #include <doctest/doctest.h>

@@ -22,7 +22,7 @@ from tests.support.rounds import rounds
 import onecopy as oc
 import onecopy.records
 from onecopy import _core
-from onecopy.data import row_files, rows, types
+from onecopy_records import row_files, rows, types
 
 pytestmark = [
     pytest.mark.slow,

@@ -31,13 +31,13 @@ IMPORTS = {
     "arrays: what opening needs, before numpy": ("import onecopy; onecopy.open", 22, 2500),
     "rows, with their codecs": ("import onecopy; onecopy.share", 64, 5500),
     "all modules: as much as numpy alone": (
-        "import onecopy; [importlib.import_module(f'onecopy.{name}') for name in onecopy._HOMES]",
+        "import onecopy; [getattr(onecopy, name) for name in onecopy.__all__]",
         94,  # memory.smaps lets processes of `onecopy run` end without memory.proc
         7800,
     ),
 }
 COST = """
-import sys, typing, pathlib, re, importlib
+import sys, typing, pathlib, re
 def anonymous():
     with open("/proc/self/smaps_rollup") as file:
         return next(int(line.split()[1]) for line in file if line.startswith("Anonymous:"))

@@ -44,7 +44,7 @@ def test_the_examples_of_a_module_are_true(module, tmp_path, monkeypatch, reques
     if module.startswith("onecopy_images."):
         pytest.importorskip("tifffile")
         pytest.importorskip("imagecodecs")
-    if module in ("onecopy.data._arrow_unions", "onecopy.data.rows", "onecopy.data.row_files"):
+    if module in ("onecopy_records._arrow_unions", "onecopy_records.rows", "onecopy_records.row_files"):
         pytest.importorskip("pyarrow")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     if not has_memory_files():  # to the examples any new file is as good

@@ -12,9 +12,10 @@ import onecopy as oc
 import onecopy.arrays
 import onecopy.errors
 import onecopy.files.mapping
+import onecopy.records
 
 MODULES = ["arrays", "errors", "files.mapping", "files.page_cache", "memory", "memory.cgroup", "memory.proc"]
-MODULES += ["data.shuffle"]
+MODULES += ["data.caching"]
 HEAVY = ["numpy", "ml_dtypes", "safetensors", "torch", "jax", "tensorflow", "pandas", "click", "rich"]
 
 
@@ -90,8 +91,8 @@ onecopy.arrays.file.OneFile onecopy.arrays.several_files.of_index onecopy.arrays
 onecopy.frameworks.ray.Handle onecopy.holding.Change onecopy.images.image.Image onecopy.remote.origin.Version
 onecopy.objects.made.array onecopy.objects.made.tensor onecopy.page_cache.WarmReport onecopy.records.rows.attach
 onecopy.records.schema.Schema onecopy.records.types.Unloaded onecopy.reports.LoadReport onecopy.scratch_arrays._attach
-onecopy.scratch_arrays.HeapArray onecopy.shuffle.Shuffle onecopy.sources.How onecopy.store.Artefact
-onecopy.store.reopened
+onecopy.scratch_arrays.HeapArray onecopy.shuffle.Shuffle onecopy.data.shuffle.Shuffle onecopy.sources.How
+onecopy.store.Artefact onecopy.store.reopened
 """
 
 
@@ -195,6 +196,59 @@ def test_the_core_opens_local_files_without_onecopy_remote(python, tmp_path):
         print(*(int(oc.open(name)["w"][2]) for name in sys.argv[1:]))
     """
     assert python(textwrap.dedent(code), path, tmp_path, path.as_uri()) == "2 2 2\n"
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "oc.records",
+        "oc.share([1])",
+        "oc.open_records(rows)",
+        "oc.torch.share_dataset(None)",
+        "oc.cached(function)()",
+        "from onecopy.records import List",
+        "import onecopy.data.rows",
+        "pickle.load(open(names, 'rb'))",
+        "with redirect_stderr(sys.stdout): main(['ls', rows])",
+    ],
+)
+def test_records_say_what_to_install_where_they_are_missing(python, statement, tmp_path):
+    """A cached function is not called in vain."""
+    onecopy.records.save(tmp_path / "rows.oc", ["a"])
+    code = f"""
+        import pickle, sys
+        from contextlib import redirect_stderr
+        rows, names = sys.argv[1:]
+        sys.modules["onecopy_records"] = None  # as where it is not installed
+        import onecopy as oc
+        from onecopy.cli import main
+        def function():
+            print("called")
+        try:
+            {statement}
+        except ModuleNotFoundError as error:
+            print(error)
+    """
+    said = python(textwrap.dedent(code), tmp_path / "rows.oc", GOLDEN / "records/names.pickle")
+    needed = "onecopy.records needs another distribution: pip install onecopy-records"
+    assert said.removeprefix("onecopy: ") == f"{needed}\n"
+
+
+def test_objects_work_without_records(python, tmp_path):
+    code = """
+        import sys
+        sys.modules["onecopy_records"] = None
+        import onecopy as oc
+        from onecopy.cli import main
+        shared = oc.share_object(lambda: {"weights": list(range(5))}, "a key", store=sys.argv[1])
+        @oc.cached(codec="object", store=sys.argv[1])
+        def squares():
+            return [number**2 for number in range(4)]
+        print(shared, squares(), main(["ls", sys.argv[2], "--arrays"]))
+    """
+    onecopy.records.save(tmp_path / "rows.oc", ["a"])
+    said = python(textwrap.dedent(code), tmp_path / "store", tmp_path / "rows.oc")
+    assert said.endswith("{'weights': [0, 1, 2, 3, 4]} [0, 1, 4, 9] 0\n")
 
 
 def test_an_unknown_name_is_an_attribute_error_that_names_it():

@@ -29,6 +29,7 @@ def tree(tmp_path: Path) -> Path:
         "packages/images/src",
         "packages/monitor/src",
         "packages/onnxruntime/src",
+        "packages/records/src",
         "packages/remote/src",
     ):
         shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
@@ -118,9 +119,11 @@ def test_a_planted_include_is_found(tree: Path, place: str, line: str, message: 
         ("python/onecopy/memory/proc.py", "import onecopy.errors"),
         ("python/onecopy/store/__init__.py", "import onecopy.arrays"),
         ("python/onecopy/files/page_cache.py", "import rich"),
-        ("python/onecopy/data/rows.py", "import onecopy_bench"),
-        ("python/onecopy/data/rows.py", "import onecopy_images"),
+        ("python/onecopy/data/caching.py", "import onecopy_records.rows"),
         ("python/onecopy/arrays/opening.py", "import onecopy_remote"),
+        ("packages/records/src/onecopy_records/rows.py", "import onecopy_bench"),
+        ("packages/records/src/onecopy_records/rows.py", "import onecopy_images"),
+        ("packages/records/src/onecopy_records/rows.py", "import onecopy_records.sharing"),
         ("python/onecopy/run/holder.py", "import onecopy.images"),
         ("python/onecopy/run/hooks.py", "import onecopy_onnxruntime"),
         ("packages/onnxruntime/src/onecopy_onnxruntime/options.py", "import onecopy_onnxruntime.sessions"),

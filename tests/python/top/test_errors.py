@@ -59,7 +59,7 @@ def test_every_exception_of_the_package_is_an_error_of_onecopy(python):
         import importlib, pkgutil
         import onecopy as oc
         found = set()
-        packages = {"onecopy": oc.__path__, "onecopy_images": oc.images.__path__}
+        packages = {each.__name__: each.__path__ for each in (oc, oc.images, oc.records)}
         for module in (one for name, path in packages.items() for one in pkgutil.walk_packages(path, f"{name}.")):
             if module.name.endswith("__main__") or ".auto" in module.name:
                 continue

@@ -26,13 +26,13 @@ TYPE_CHECKING = False  # typing takes longer to import than the rest of this mod
 
 if TYPE_CHECKING:
     from onecopy.base.load_report import Copied, LoadReport
-    from onecopy.data.torch_datasets import Attribute, ShareReport, share_dataset
     from onecopy.frameworks.torch._load import load, load_into
+    from onecopy_records.torch_datasets import Attribute, ShareReport, share_dataset
 else:
     _HOMES = {
         "_load": ("load", "load_into"),
         "onecopy.base.load_report": ("Copied", "LoadReport"),
-        "onecopy.data.torch_datasets": ("Attribute", "ShareReport", "share_dataset"),
+        "onecopy_records.torch_datasets": ("Attribute", "ShareReport", "share_dataset"),
     }
     __getattr__ = lazy.attributes(__name__, _HOMES)
 

@@ -216,7 +216,7 @@ def _answer(listener: Listener, rows: Any) -> None:
 
 
 _OBJECTS: dict[str, Any] = {"builds": 5.0, "leaks": 3.6, "copied": 5.0}
-_MODULES = ("onecopy", "onecopy.store", "onecopy.data.rows")
+_MODULES = ("onecopy", "onecopy.store", "onecopy_records.rows")
 """The modules that a worker imports to read shared rows, and those that a preloading fork server imports for it."""
 _OURS: dict[str, Any] = {"ours": True, "builds": 2.0}
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.support import shared_rows
+from packages.records.tests import shared_rows
 from tests.support.children import fork, run_python, status_of
 from tests.support.small_disks import blocks_used
 

@@ -36,23 +36,34 @@ import numpy as np
 from onecopy.base.arguments import byte_count
 from onecopy.base.tensor_values import is_tensor, resolved
 from onecopy.base.text import size
-from onecopy.data.rows import Backed
-from onecopy.data.sharing import share
 from onecopy.errors import NotShareable
 from onecopy.files.mapping import Mapping
 from onecopy.memory.proc import Pages
 from onecopy.store.fork import free_unused_memory
+from onecopy_records.rows import Backed
+from onecopy_records.sharing import share
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from onecopy.data.rows import List
+    from onecopy_records.rows import List
 
 DatasetT = TypeVar("DatasetT")
 
-LIBRARIES = {"builtins", "collections", "datasets", "numpy", "onecopy", "pandas", "polars", "pyarrow", "torch"}
+LIBRARIES = {
+    "builtins",
+    "collections",
+    "datasets",
+    "numpy",
+    "onecopy",
+    "onecopy_records",
+    "pandas",
+    "polars",
+    "pyarrow",
+    "torch",
+}
 """Top-level modules whose objects are not searched for attributes, unless they are torch datasets."""
 
 

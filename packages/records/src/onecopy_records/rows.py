@@ -37,10 +37,10 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, SupportsIndex, TypeVar,
 
 from onecopy import _core, arrays
 from onecopy.base.text import size
-from onecopy.data.schema import Ragged, Schema, schema_of
 from onecopy.errors import FormatError, Kind
 from onecopy.files.mapping import Closeable, absolute
 from onecopy.store.location import resolve
+from onecopy_records.schema import Ragged, Schema, schema_of
 
 if TYPE_CHECKING:
     from typing import Self
@@ -92,7 +92,7 @@ class Origin:
         return f"/proc/{os.getpid()}/fd/{self.core.mapping.fileno()}"
 
     def handle(self, rows: tuple[int, int, int] | bytes | None, fields: tuple[str | int, ...] = ()) -> tuple[Any, ...]:
-        """Return the arguments of `onecopy.data.rows.attach` that open these rows in another process."""
+        """Return the arguments of `onecopy_records.rows.attach` that open these rows in another process."""
         handle = (self.path(), self.core.mapping.identity, rows)
         return (*handle, fields, self.trusted) if fields or self.trusted else handle
 
@@ -552,7 +552,7 @@ class Table(List[T]):
         table = pa.table(self)
         if unions == "dense":
             return table
-        from onecopy.data._arrow_unions import unions_as_structs
+        from onecopy_records._arrow_unions import unions_as_structs
 
         return unions_as_structs(table)
 
@@ -665,7 +665,8 @@ def open_records(path: str | os.PathLike[str] | Artefact, kind: type[KindT]) -> 
 def open_records(path: str | os.PathLike[str] | Artefact, kind: type[Any] | None = None) -> Any:
     """Map a records file, and return a List, a Table (a List whose rows are all dicts) or a Dict.
 
-    Opening reads no data and runs no code from the file; `onecopy.data.types` describes how values of classes are read.
+    Opening reads no data and runs no code from the file; `onecopy_records.types` describes how values of classes are
+    read.
 
     Parameters
     ----------
@@ -722,7 +723,7 @@ def list_of(rows: _core.Rows, origin: Origin, fields: tuple[str | int, ...] = ()
 
 
 def _maker_of(name: str, kinds: tuple[str, ...], *, pickles: bool = False) -> Any:
-    from onecopy.data import types  # it imports many modules, and most rows have no such objects
+    from onecopy_records import types  # it imports many modules, and most rows have no such objects
 
     return types.maker_of(name, kinds, pickles=pickles)
 

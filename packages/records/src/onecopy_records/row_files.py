@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from onecopy import _core
 from onecopy.base.arguments import path_text
-from onecopy.data.rows import Chain, Dict, List, of_descriptor, open_records
-from onecopy.data.types import plain_of
 from onecopy.errors import FormatError, Kind, NotShareable
 from onecopy.files.mapping import Closeable, Mapping as FileMapping, open_regular
 from onecopy.store import digest_of
 from onecopy.store.location import resolve
+from onecopy_records.rows import Chain, Dict, List, of_descriptor, open_records
+from onecopy_records.types import plain_of
 
 if TYPE_CHECKING:
     import os
@@ -210,7 +210,7 @@ def _read_parquet(file: _Import, *, columns: Sequence[str] | None) -> int:
     try:
         from pyarrow import parquet
 
-        from onecopy.data._arrow_times import exact, in_microseconds
+        from onecopy_records._arrow_times import exact, in_microseconds
     except ImportError as error:
         raise ImportError("reading Parquet files needs pyarrow: pip install pyarrow") from error
     # Open files, because pyarrow rejects names that are not UTF-8; two of them, because `exact` reads the file twice.

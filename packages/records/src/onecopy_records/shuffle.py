@@ -61,7 +61,7 @@ class Shuffle(Sequence[int]):
     Examples
     --------
     >>> import onecopy as oc
-    >>> from onecopy.data.shuffle import Shuffle
+    >>> from onecopy_records.shuffle import Shuffle
     >>> order = Shuffle(10, seed=1)
     >>> list(order)
     [0, 9, 7, 3, 6, 2, 5, 8, 1, 4]

@@ -136,7 +136,7 @@ def test_unions_become_structs(values, part):
 
 @given(st.lists(VALUE, min_size=1, max_size=12), st.integers(0, 12), st.integers(0, 12))
 def test_unions_of_a_slice_of_arrows_become_structs(values, start, length):
-    from onecopy.data._arrow_unions import unions_as_structs
+    from onecopy_records._arrow_unions import unions_as_structs
 
     whole = oc.share([{"mixed": [value]} for value in values]).to_arrow()
     arrow = unions_as_structs(whole.slice(start, length))

@@ -47,7 +47,7 @@ _EPOCH = dt.datetime(1970, 1, 1)
 
 
 class Unloaded:
-    """The stored form of a value whose class this program has not imported. See `onecopy.data.types`.
+    """The stored form of a value whose class this program has not imported. See `onecopy_records.types`.
 
     Examples
     --------

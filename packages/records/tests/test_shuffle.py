@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from onecopy.data.shuffle import Shuffle
+from onecopy_records.shuffle import Shuffle
 
 MASK = 2**64 - 1
 of_chance = pytest.mark.unsanitized  # a claim about numbers, not about memory

@@ -24,17 +24,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from onecopy import _core
-from onecopy.data.rows import of_descriptor, of_path
 from onecopy.files.identity import start_of
 from onecopy.store import Store, choose_place, name_of, report_progress, text_of
 from onecopy.store.fork import call_in_child, free_unused_memory
+from onecopy_records.rows import of_descriptor, of_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from onecopy.data.row_files import Container
-    from onecopy.data.rows import Dict, List
     from onecopy.store import Artefact
+    from onecopy_records.row_files import Container
+    from onecopy_records.rows import Dict, List
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -85,7 +85,7 @@ def share(
         A list, a dict or an iterator of rows, or a function without arguments that returns one of these and is called
         only if the data must be built. Other containers, including subclasses of list and dict, raise an error; for
         these, use `onecopy.share_object`, which returns an object of the same type. Rows are strings, bytes, numbers,
-        None, tuples, lists, dicts, NumPy arrays and the types of `onecopy.data.types`, nested in any way.
+        None, tuples, lists, dicts, NumPy arrays and the types of `onecopy_records.types`, nested in any way.
     key
         Processes that pass the same key get the same data, in this run and in later ones. The key must identify the
         source of the data; see `onecopy.file_key`. As with `onecopy.cached`, the data is also built again if the
@@ -140,7 +140,7 @@ def share(
         raise ValueError(f"codec must be 'records' or 'pickle', not {codec!r}")
     rows = None
     if not callable(data):
-        from onecopy.data.row_files import rows_of  # here, as below: a process that finds the data needs no writer
+        from onecopy_records.row_files import rows_of  # here, as below: a process that finds the data needs no writer
 
         rows = rows_of(data)  # raises for other containers, also where the artefact exists
     request = _Request(data, rows, codec, progress)
@@ -182,8 +182,8 @@ class _Request:
 
     def collect_rows(self, spool: str) -> _core.RecordBuilder:
         """Return a builder with all rows. It keeps them in a file in the folder `spool`, or in memory if that is ""."""
-        from onecopy.data.row_files import fill, rows_of
-        from onecopy.data.types import CODEC, plain_of, plain_or_pickle
+        from onecopy_records.row_files import fill, rows_of
+        from onecopy_records.types import CODEC, plain_of, plain_or_pickle
 
         container, rows = self.rows or rows_of(self.data())
         is_plain = self.codec == "records"
@@ -208,7 +208,7 @@ def _full_key(request: _Request, key: str) -> str:
     if request.rows is None:
         text += f", by {name_of(request.data)}"
     else:
-        from onecopy.data.row_files import RowSource
+        from onecopy_records.row_files import RowSource
 
         text += f", of {request.data.name()}" if isinstance(request.data, RowSource) else ""
     return text + _BY_JOB + _this_job() if request.codec == "pickle" else text
@@ -258,7 +258,7 @@ def _save_unnamed(request: _Request, store: Store | None) -> int:
     except OSError:  # NotEnoughMemory, or a sandbox where /dev/shm is small
         if store is not None:
             raise
-    from onecopy.data.row_files import spool_folder
+    from onecopy_records.row_files import spool_folder
 
     return builder.save_nameless(spool_folder(Path(_core.default_folder(memory=False)[0])))
 
@@ -266,7 +266,7 @@ def _save_unnamed(request: _Request, store: Store | None) -> int:
 @functools.cache  # without it, a small `share` would spend most of its time on the search for a folder
 def _temporary_on_disk(folder: str) -> str:
     """Return the folder for temporary files, or a folder on disk if that one is in memory."""
-    from onecopy.data.row_files import spool_folder
+    from onecopy_records.row_files import spool_folder
 
     return spool_folder(Path(folder))
 

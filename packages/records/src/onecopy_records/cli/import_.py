@@ -10,8 +10,8 @@ from rich.progress import DownloadColumn
 
 from onecopy.base.text import size
 from onecopy.cli import screen
-from onecopy.data import row_files
 from onecopy.errors import FormatError
+from onecopy_records import row_files
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,7 +12,7 @@ import pytest
 from tests.support.datasets import Bag, Part, Pictures, moved, stays
 
 import onecopy as oc
-from onecopy.data.torch_datasets import estimated_bytes
+from onecopy_records.torch_datasets import estimated_bytes
 
 MB = 1_000_000
 

@@ -1,0 +1,1 @@
+"""The verb `onecopy import`, and the listing of records files by `onecopy ls`."""
