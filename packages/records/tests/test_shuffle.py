@@ -55,6 +55,11 @@ def tables(n: int, rounds: int) -> np.ndarray:
 # --- the order ------------------------------------------------------------------------------------------------------
 
 
+def test_the_module_loads_neither_numpy_nor_the_readers_of_rows(python):
+    found = python("import sys, onecopy_records.shuffle; print({'numpy', 'onecopy_records.rows'} & {*sys.modules})")
+    assert found == "set()\n"
+
+
 def test_every_n_up_to_300_gives_every_number_once():
     for n in range(301):
         assert sorted(Shuffle(n, seed=n)) == list(range(n))
