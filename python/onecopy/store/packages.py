@@ -14,7 +14,6 @@ import re
 import sys
 from importlib.machinery import EXTENSION_SUFFIXES
 
-from onecopy.base import lazy
 from onecopy.errors import Error
 
 _STANDARD_LIBRARY = os.path.dirname(os.__file__) + os.sep  # noqa: PTH120 - text
