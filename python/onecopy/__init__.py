@@ -19,6 +19,7 @@ from onecopy.base import lazy
 TYPE_CHECKING = False  # typing takes longer to import than the rest of this module
 
 if TYPE_CHECKING:
+    import onecopy_onnxruntime as onnxruntime  # noqa: F401
     from onecopy import arrays as arrays, errors as errors, files as files, images as images, records as records
     from onecopy.arrays import ArrayFile, open, save  # noqa: A004
     from onecopy.arrays.scratch import scratch
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from onecopy.errors import ChecksumError, DataLost, Error, FormatError
     from onecopy.files.mapping import Mapping
     from onecopy.files.page_cache import evict, residency, warm
-    from onecopy.frameworks import onnxruntime as onnxruntime, torch as torch, transformers as transformers
+    from onecopy.frameworks import torch as torch, transformers as transformers
     from onecopy.memory import explain
     from onecopy.store import Store, file_key
     from onecopy_records import open_records, share
@@ -39,7 +40,7 @@ _SUBPACKAGES = ("arrays", "errors", "files", "images", "memory", "records", "rem
 """Subpackages that are imported on first use; `images` and `records` need other distributions."""
 _INTEGRATIONS = ("onnxruntime", "ray", "torch", "transformers")
 """Subpackages named after frameworks, not in `__all__`: ``from onecopy import *`` would shadow the frameworks."""
-_PACKAGED = {"images": "onecopy_images", "ray": "onecopy_remote"}
+_PACKAGED = {"images": "onecopy_images", "onnxruntime": "onecopy_onnxruntime", "ray": "onecopy_remote"}
 """Names that other distributions provide, and the packages of these."""
 _HOMES = {
     "arrays.file": ("ArrayFile",),

@@ -1,8 +1,4 @@
-"""An alias of `onecopy_images`, the package of the distribution onecopy-images.
-
-Its modules have aliases too: `onecopy.images.image` is `onecopy_images.image`. Programs import these names, and pickles
-contain them.
-"""
+"""An alias of `onecopy_images`, of the distribution onecopy-images; its modules have aliases too."""
 
 import sys
 from typing import TYPE_CHECKING

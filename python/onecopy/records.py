@@ -1,8 +1,4 @@
-"""An alias of `onecopy_records`, the package of the distribution onecopy-records.
-
-Its modules have aliases too: `onecopy.records.rows` is `onecopy_records.rows`. Programs import these names, and pickles
-contain them.
-"""
+"""An alias of `onecopy_records`, of the distribution onecopy-records; its modules have aliases too."""
 
 import sys
 from typing import TYPE_CHECKING

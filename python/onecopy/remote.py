@@ -1,8 +1,4 @@
-"""An alias of `onecopy_remote`, the package of the distribution onecopy-remote.
-
-Its modules have aliases too: `onecopy.remote.origin` is `onecopy_remote.origin`. Programs import these names, and
-pickles contain them.
-"""
+"""An alias of `onecopy_remote`, of the distribution onecopy-remote; its modules have aliases too."""
 
 import sys
 from typing import TYPE_CHECKING

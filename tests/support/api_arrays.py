@@ -229,9 +229,6 @@ def evict_and_residency(w: World) -> None:
         file.warm(["a"])
         assert file.residency(["a"]).bytes
         assert file.evict().bytes
-        address = file["a"].ctypes.data
-        assert onecopy.files.page_cache.mapped_in(os.getpid(), address, 4096)
-    refused(OSError, onecopy.files.page_cache.mapped_in, 2**22, address, 4096)
     with w.bytes.open("rb") as opened, contextlib.suppress(OSError):  # a kernel without cachestat
         onecopy.files.page_cache.cachestat(opened.fileno())
     refused(OSError, onecopy.files.page_cache.cachestat, 10**6)

@@ -29,7 +29,7 @@ def test_both_names_are_one_package_whichever_is_imported_first(python, first):
         assert onecopy.records.List is onecopy_records.rows.List
         assert schema is sys.modules["onecopy_records.schema"] and sharing is sys.modules["onecopy_records.sharing"]
         assert types is sys.modules["onecopy_records.types"]
-        assert oc.share is oc.data.share is sharing.share
+        assert oc.share is sharing.share
     """
     python(code)
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from onecopy import _core, arrays, files, store
 from onecopy.arrays.entries import Entry, Memory, Part, array_of, is_raw, name_of, range_of
 from onecopy.arrays.open_mode import AS_REQUESTED, OpenMode
-from onecopy.base.arguments import byte_count, is_text, thread_count
-from onecopy.base.text import counted, size
+from onecopy.base.text import byte_count, counted, is_text, size, thread_count
 from onecopy.errors import FileChanged, FormatError, Kind
 from onecopy.files.mapping import ArraysMode, OpenFile, absolute
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from onecopy import _core
 from onecopy.arrays.entries import BY_DLPACK, PACKED, READ_SUFFIXES, in_safetensors, nbytes_of, of_numpy, of_torch
 from onecopy.arrays.streaming import is_larger_than_memory
-from onecopy.base.arguments import non_negative, path_text
 from onecopy.base.tensor_values import expect_memory, is_tensor, resolved
+from onecopy.base.text import non_negative, path_text
 
 if TYPE_CHECKING:
     import os

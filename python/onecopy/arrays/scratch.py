@@ -35,8 +35,7 @@ from onecopy._core import ReleaseReport
 from onecopy.arrays.entries import is_raw, of_numpy, to_numpy
 from onecopy.arrays.saving import CHUNK, save
 from onecopy.arrays.scratch_regions import Region, box_of, ranges_of, run_axis, strides_of
-from onecopy.base.arguments import byte_count, non_negative, path_text
-from onecopy.base.text import size
+from onecopy.base.text import byte_count, non_negative, path_text, size
 from onecopy.errors import FormatError
 from onecopy.files.mapping import Closeable
 

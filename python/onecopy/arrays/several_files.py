@@ -10,8 +10,7 @@ from onecopy import _core
 from onecopy.arrays.entries import Entry, Memory, Part, is_raw, name_of, range_of
 from onecopy.arrays.file import ArrayFile, OneFile
 from onecopy.base import lazy
-from onecopy.base.arguments import thread_count
-from onecopy.base.text import counted
+from onecopy.base.text import counted, thread_count
 from onecopy.errors import FileChanged, Kind, NoChecksum
 from onecopy.files import page_cache
 from onecopy.files.companions import SetError, index_text, parse_index, paths_of

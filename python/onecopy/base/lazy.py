@@ -17,6 +17,7 @@ OTHER_NAMES = {
     "onecopy.data.shuffle": "onecopy_records.shuffle",
     "onecopy.data.torch_datasets": "onecopy_records.torch_datasets",
     "onecopy.data.types": "onecopy_records.types",
+    "onecopy.frameworks.onnxruntime": "onecopy_onnxruntime",
     "onecopy.frameworks.onnxruntime._prepacking": "onecopy_onnxruntime.prepacking",
     "onecopy.frameworks.onnxruntime._sessions": "onecopy_onnxruntime.sessions",
     "onecopy.frameworks.ray": "onecopy_remote.ray",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from onecopy.base.text import escape
-from onecopy.cli.groups import Group
+from onecopy.cli.options import Group
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,7 +1,8 @@
-"""Options that several verbs share, always with the same name and meaning, and the types of their values."""
+"""Options that several verbs share, always with the same meaning, and groups that import verbs when they run."""
 
 from __future__ import annotations
 
+import importlib
 import json
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,6 +12,7 @@ from onecopy.base.text import parse_quantity, parse_size
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from importlib.metadata import EntryPoint
 
 _SECONDS = {"": 1, "ms": 1e-3, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _Command = TypeVar("_Command", bound="Callable[..., Any]")
@@ -51,13 +53,8 @@ class Quantity(_Number):
         return found
 
 
-class Pid(click.IntRange):
-    """A process ID. Error messages call its type a PID instead of an integer range."""
-
-    name = "PID"
-
-
-PID = Pid(min=1)
+PID = click.IntRange(min=1)
+PID.name = "PID"  # in error messages, instead of "integer range"
 SIZE = Quantity("size", parse_size)
 """A size in bytes."""
 TIME = Quantity("time", parse_duration)
@@ -103,3 +100,57 @@ def as_json(help_text: str = "JSON on stdout.") -> Callable[[_Command], _Command
 def show_json(value: object) -> None:
     """Print a value on stdout as JSON."""
     click.echo(json.dumps(value, indent=1))
+
+
+class Group(click.Group):
+    """A group whose help text shows complete descriptions without importing the verbs.
+
+    `modules` maps each verb to the module that defines its `command`, and to a description. Distributions add verbs as
+    entry points in the group `entry_points`; `packaged` maps the verbs of this project's other distributions to the
+    distribution and a description.
+    """
+
+    def __init__(
+        self,
+        *args: Any,
+        modules: dict[str, tuple[str, str]] | None = None,
+        entry_points: str = "",
+        packaged: dict[str, tuple[str, str]] | None = None,
+        **settings: Any,
+    ) -> None:
+        super().__init__(*args, **settings)
+        self._modules, self._entry_points, self._packaged = modules or {}, entry_points, packaged or {}
+
+    def _installed(self) -> dict[str, EntryPoint]:
+        """Return the entry points of verbs that installed distributions add."""
+        from importlib.metadata import entry_points
+
+        return {one.name: one for one in entry_points(group=self._entry_points)} if self._entry_points else {}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of the installed verbs."""
+        found = self._installed()
+        known = [name for name in self._packaged if name in found]
+        return [*self._modules, *super().list_commands(ctx), *known, *(name for name in found if name not in known)]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a verb. Raise click.UsageError if its distribution is not installed."""
+        if (command := super().get_command(ctx, cmd_name)) is not None:
+            return command
+        if cmd_name in self._modules:
+            command = importlib.import_module(self._modules[cmd_name][0]).command
+        elif (entry := self._installed().get(cmd_name)) is not None:
+            command = entry.load()
+        elif cmd_name in self._packaged:
+            distribution = self._packaged[cmd_name][0]
+            raise click.UsageError(f"{cmd_name} needs another distribution: pip install {distribution}", ctx)
+        assert isinstance(command, click.Command | None)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the names and descriptions of the verbs."""
+        help_of = {name: one.dist.metadata["Summary"] if one.dist else "" for name, one in self._installed().items()}
+        help_of |= {name: text for name, (_, text) in (self._packaged | self._modules).items()}
+        help_of |= {name: command.get_short_help_str(1000) for name, command in self.commands.items()}
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, help_of[name]) for name in self.list_commands(ctx)])

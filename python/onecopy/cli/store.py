@@ -12,7 +12,7 @@ import click
 
 from onecopy.base.text import counted, size
 from onecopy.cli import options, screen
-from onecopy.cli.groups import Group
+from onecopy.cli.options import Group
 from onecopy.cli.screen import duration
 from onecopy.store import Store, default_folder
 

@@ -1,4 +1,4 @@
-"""Python objects in mapped files and cached results of functions, and the names from onecopy-records that these use."""
+"""Python objects in mapped files, and cached results of functions."""
 
 from onecopy.base import lazy
 
@@ -6,13 +6,11 @@ TYPE_CHECKING = False  # typing takes longer to import than the rest of this mod
 
 if TYPE_CHECKING:
     from onecopy.data.objects import share_object as share_object, stored_object as stored_object
-    from onecopy_records.sharing import share as share, stored_rows as stored_rows
-    from onecopy_records.shuffle import Shuffle as Shuffle
+    from onecopy_records.sharing import stored_rows as stored_rows
 
 _HOMES = {
     "objects": ("share_object", "stored_object"),
-    "onecopy_records.sharing": ("share", "stored_rows"),
-    "onecopy_records.shuffle": ("Shuffle",),
+    "onecopy_records.sharing": ("stored_rows",),
 }
 
 if not TYPE_CHECKING:  # a type checker would accept every name

@@ -9,7 +9,7 @@ import stat
 from typing import TYPE_CHECKING, Any, cast
 
 from onecopy import _core
-from onecopy.base.arguments import is_text, path_text
+from onecopy.base.text import is_text, path_text
 from onecopy.errors import FormatError, Kind
 from onecopy.files.mapping import Mapping
 

@@ -25,16 +25,6 @@ def boot_identity() -> str:
         return ""
 
 
-def start_of(process: str | int) -> str:
-    """Return a process's start time in clock ticks since boot, which makes its PID unique, or "" if it has ended."""
-    try:
-        with open(f"/proc/{process}/stat", errors="replace") as file:  # noqa: PTH123
-            text = file.read()
-    except OSError:
-        return ""
-    return text.rpartition(")")[2].split()[19]
-
-
 class FileIdentity(NamedTuple):
     """The identity of a file's current contents. Every write or replacement changes some of its fields."""
 

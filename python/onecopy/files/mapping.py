@@ -18,7 +18,7 @@ import stat
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeAlias
 
 from onecopy import _core
-from onecopy.base.arguments import non_negative, path_text, thread_count
+from onecopy.base.text import non_negative, path_text, thread_count
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

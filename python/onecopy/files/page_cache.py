@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias, overload
 
 from onecopy import _core
 from onecopy._core import EvictReport, MappedPages, PageCache, PinReport, Residency, WarmReport
-from onecopy.base.arguments import byte_count, non_negative, path_text, thread_count
+from onecopy.base.text import byte_count, non_negative, path_text, thread_count
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -60,7 +60,6 @@ __all__ = [
     "cachestat",
     "evict",
     "expect_memory",
-    "mapped_in",
     "pin",
     "residency",
     "unpin",
@@ -197,37 +196,6 @@ def register_with_cuda(portions: Sequence[Portion], *, only_tried: bool = False)
     """
     for mapping, ranges, _ in portions:
         _core.register_with_cuda(mapping, ranges, only_tried=only_tried)
-
-
-def mapped_in(pid: int, address: int, length: int) -> MappedPages:
-    """Report how many bytes of a process's address range are mapped, and how many of them are in huge pages.
-
-    This takes 0.5 ms per GiB.
-
-    Parameters
-    ----------
-    pid
-        The process.
-    address, length
-        The address range in that process, in bytes.
-
-    Raises
-    ------
-    OSError
-        ENOENT or ESRCH: the process has ended. EACCES or EPERM: it belongs to another user. ENOTTY: the kernel is older
-        than 6.7.
-
-    Examples
-    --------
-    >>> import mmap, os, ctypes
-    >>> from onecopy.files.page_cache import mapped_in
-    >>> memory = mmap.mmap(-1, 1 << 20)
-    >>> address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
-    >>> memory[:8192] = bytes(8192)
-    >>> mapped_in(os.getpid(), address, 1 << 20).mapped >= 8192
-    True
-    """
-    return _core.mapped_in(non_negative("pid", pid), non_negative("address", address), non_negative("length", length))
 
 
 def pin(target: Opened | Sequence[Opened], ranges: Sequence[Range] | None = None) -> PinReport:

@@ -17,26 +17,21 @@ TYPE_CHECKING = False  # typing takes longer to import than the rest of this mod
 
 if TYPE_CHECKING:
     from onecopy.memory import cgroup as cgroup, proc as proc
-    from onecopy.memory.cgroup import Container, container
-    from onecopy.memory.explaining import Cause, ExaminedProcess, Explanation, explain
-    from onecopy.memory.objects import Finding, ObjectExplanation
+    from onecopy.memory.cgroup import Container as Container, container as container
+    from onecopy.memory.explaining import (
+        Cause as Cause,
+        ExaminedProcess as ExaminedProcess,
+        Explanation as Explanation,
+        explain as explain,
+    )
+    from onecopy.memory.objects import Finding as Finding, ObjectExplanation as ObjectExplanation
 
 _HOMES = {
     "cgroup": ("Container", "container"),
     "explaining": ("Cause", "Explanation", "ExaminedProcess", "explain"),
     "objects": ("Finding", "ObjectExplanation"),
 }
-
-__all__ = [
-    "Cause",
-    "Container",
-    "ExaminedProcess",
-    "Explanation",
-    "Finding",
-    "ObjectExplanation",
-    "container",
-    "explain",
-]
+__all__ = sorted(name for names in _HOMES.values() for name in names)
 
 
 if not TYPE_CHECKING:  # a type checker would accept every name

@@ -348,7 +348,7 @@ class _Group:
             group = container(pid)
         return ExaminedProcess(
             pid,
-            proc.label_of(pid, _name(pid)),
+            proc.label_of(pid, proc.name_of(pid)),
             sum(one.memory.pss for one in parts),
             sum(one.memory.anonymous - one.memory.shared_anonymous + _alone_in_memory(one) for one in parts),
             self._copies.data.get(pid),
@@ -461,12 +461,6 @@ def _descriptors(pid: int) -> list[str]:
     with suppress(OSError):
         return [f"/proc/{pid}/fd/{name}" for name in os.listdir(f"/proc/{pid}/fd")]  # noqa: PTH208 - text
     return []
-
-
-def _name(pid: int) -> str:
-    with suppress(OSError):
-        return proc.stat(pid).comm
-    return ""
 
 
 class _Mallinfo(ctypes.Structure):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from onecopy.base.tensor_values import has_memory
 from onecopy.base.text import size
@@ -16,9 +16,6 @@ from onecopy.files.page_cache import lost_since_warm
 from onecopy.memory import proc
 from onecopy.memory.cgroup import charged_to, container
 from onecopy.memory.proc import Pages, Regions
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 Kind: TypeAlias = Literal["shared", "written", "private", "heap", "device"]
 
@@ -107,13 +104,6 @@ def explain_object(target: Any) -> ObjectExplanation:
         "expected process ids, a session, a module, an opened file or an array to explain, not a "
         f"{type(target).__name__}"
     )
-
-
-def files_under(tensors: Iterable[Any]) -> list[str]:
-    """Return the paths of files whose pages contain tensors of this process."""
-    regions = Regions()
-    places = [regions.at(tensor.data_ptr()) for tensor in tensors if tensor.device.type == "cpu" and tensor.numel()]
-    return list(dict.fromkeys(region.path for region in places if region is not None and region.inode))
 
 
 # --- a session --------------------------------------------------------------------------------------------------------

@@ -408,6 +408,14 @@ def command_of(pid: int) -> list[str]:
 _INTERPRETERS = ("python", "pypy", "node", "java", "ruby", "perl", "bash", "sh", "dash")
 
 
+def name_of(pid: int) -> str:
+    """Return the name of a process in the kernel, or "" if it has ended."""
+    try:
+        return stat(pid).comm
+    except OSError:
+        return ""
+
+
 def label_of(pid: int, name: str) -> str:
     """Return a short name for a process, given its name in the kernel. The result may contain any character.
 

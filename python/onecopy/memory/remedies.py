@@ -154,7 +154,7 @@ def _started_by(pid: int) -> list[str]:
     words = command_of(pid)
     while "multiprocessing" in " ".join(words) and (parent := _parent(pid)) > 1:
         pid, words = parent, command_of(parent)
-    return words or [_name(pid)]
+    return words or [proc.name_of(pid) or str(pid)]
 
 
 def _typed(words: list[str]) -> list[str]:
@@ -171,12 +171,6 @@ def _parent(pid: int) -> int:
     with suppress(OSError):
         return proc.stat(pid).ppid
     return 0
-
-
-def _name(pid: int) -> str:
-    with suppress(OSError):
-        return proc.stat(pid).comm
-    return str(pid)
 
 
 def _is_shared_by_run(file: FileCopies, loaded: set[str]) -> bool:

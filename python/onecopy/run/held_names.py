@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 from onecopy import _core
 from onecopy.base.run_constants import memory_file
 from onecopy.files.mapping import Closeable
-from onecopy.store import Store, protocol, snapshots, views
+from onecopy.store import Store, protocol, snapshots
+from onecopy.store.store import sweep_holds
 
 if TYPE_CHECKING:
     from onecopy.files.mapping import Mapping
@@ -59,7 +60,7 @@ class HeldName(Closeable):
             return
         store = Store(place="memory").folder
         self._link.parent.mkdir(mode=0o700, exist_ok=True)
-        views.sweep_holds(store)
+        sweep_holds(store)
         deadline = time.monotonic() + 0.2
         while not self._has_lock():
             try:

@@ -37,8 +37,7 @@ import resource
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from onecopy.base.arguments import byte_count, non_negative, path_text
-from onecopy.base.text import counted, size as in_words
+from onecopy.base.text import byte_count, counted, non_negative, path_text, size as in_words
 from onecopy.files.identity import file_identity
 from onecopy.files.mapping import Closeable, Mapping
 from onecopy.files.page_cache import available_memory, expect_memory, pin, residency, unpin, warm

@@ -28,7 +28,7 @@ FRAMEWORKS = {
     "safetensors.numpy": "onecopy.frameworks.hooks.safetensors",
     "safetensors.torch": "onecopy.frameworks.hooks.safetensors",
     "torch": "onecopy.frameworks.hooks.torch",
-    "torch._dynamo.trace_rules": "onecopy.frameworks.hooks.dynamo",
+    "torch._dynamo.trace_rules": "onecopy.frameworks.hooks.torch",
     "transformers.modeling_utils": "onecopy.frameworks.hooks.transformers",
     "usearch.index": "onecopy.frameworks.hooks.usearch",
 }

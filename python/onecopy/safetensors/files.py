@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from onecopy import arrays
 from onecopy.arrays import saving
 from onecopy.arrays.entries import PACKED, TYPES, is_raw, nbytes_of
-from onecopy.base.arguments import path_text
+from onecopy.base.text import path_text
 from onecopy.errors import FormatError, Kind, retyped
 from onecopy.files.mapping import Closeable
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from onecopy import files, store
 from onecopy.base import lazy
-from onecopy.base.arguments import SCHEMES, is_url, path_text
+from onecopy.base.text import SCHEMES, is_url, path_text
 from onecopy.errors import FormatError
 
 if TYPE_CHECKING:

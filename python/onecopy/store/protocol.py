@@ -33,6 +33,8 @@ import time
 GET, GET_REMOTE, LOG, MADE = b"get", b"far", b"log", b"made"
 HAVE, MAKE, WAIT, FULL = b"have", b"make", b"wait", b"full"
 ASK, NONE, SHORT = b"ask", b"none", b"short"
+HOLDS = "holds"
+"""Name of the folder that contains the links and locks of `onecopy hold`, in the default store in memory."""
 ANSWER_S, PAUSE_S, SILENCE_S = 1, 5, 30
 OTHER_ANSWER_S, OTHER_PAUSE_S = 0.2, 1
 _MAX_MESSAGE_BYTES = 128

@@ -40,7 +40,7 @@ from onecopy.errors import Error, FileChanged
 from onecopy.files.direct_mapping import is_sealed, may_map_directly
 from onecopy.files.identity import FileIdentity, identify_open
 from onecopy.files.mapping import Closeable
-from onecopy.store import protocol, servers, views
+from onecopy.store import protocol, servers
 
 if TYPE_CHECKING:
     import _socket
@@ -184,7 +184,7 @@ def link_of(name: str) -> str:
     """Return the path of the link for a name of `onecopy hold`. Raise ValueError if the name is invalid."""
     if not (name.isascii() and name.translate(_MARKS).isalnum() and name[0] not in "-." and len(name) <= 100):
         raise ValueError(f"invalid name: {name!r}; use letters, digits and '_-.', and do not start with '-' or '.'")
-    return os.path.join(_core.default_folder(memory=True)[0], views.HOLDS, name)  # noqa: PTH118
+    return os.path.join(_core.default_folder(memory=True)[0], protocol.HOLDS, name)  # noqa: PTH118
 
 
 def _open(path: str) -> int:

@@ -27,24 +27,24 @@ forked during a build does not own that build.
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, Union
 
 from onecopy import _core
-from onecopy.base.arguments import byte_count, path_text
-from onecopy.base.text import size
+from onecopy.base.text import byte_count, path_text, size
 from onecopy.errors import NotEnoughMemory
-from onecopy.store import views
 from onecopy.store.fork import call_in_child
+from onecopy.store.protocol import HOLDS
 
 if TYPE_CHECKING:
     import logging
     from builtins import bytes as bytes_type
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
 __all__ = [
     "Artefact",
@@ -226,6 +226,8 @@ OnWait: TypeAlias = Union["Callable[[Waiting], None]", Literal["announce"], None
 
 MAX_BYTES = "ONECOPY_MAX_BYTES"
 """Environment variable with the default value of `Store.max_bytes`."""
+VIEWS = "views"
+"""Name of the folder with links to artefacts, in a store's folder; `Store.ls` does not list it."""
 DEFAULT_MAX_BYTES = "25%"
 
 _logged: set[str] = set()
@@ -530,7 +532,7 @@ class Store:
         if not dry_run:
             from onecopy.store import servers  # programs that never prune do without it
 
-            views.sweep(self.folder)
+            sweep_views(self.folder)
             servers.sweep(self.folder)
         return PruneReport(
             [self._artefact(artefact) for artefact in report.removed],
@@ -651,3 +653,49 @@ def _limited_seconds(name: str, seconds: float | str | None) -> float | None:
 def report_progress(done: int) -> None:
     """Report the bytes done so far to processes that wait for the build. Has no effect outside of a build function."""
     _core.report_progress(done)
+
+
+def sweep_views(store: Path) -> None:
+    """As far as possible, remove links whose artefact or holder no longer exists, and empty views."""
+    sweep_holds(store)
+    views = store / VIEWS
+    if not views.is_dir():
+        return
+    with suppress(OSError), locked_folder(views, fcntl.LOCK_EX):
+        for folder, _, names in os.walk(views, topdown=False):
+            for path in (Path(folder, name) for name in names):
+                if path.is_symlink() and not path.exists():
+                    with suppress(OSError):
+                        path.unlink()
+            if folder != str(views):
+                with suppress(OSError):  # not empty
+                    Path(folder).rmdir()
+
+
+def sweep_holds(store: Path) -> None:
+    """Remove the files and links of killed holders, which are the holders whose lock no process holds."""
+    for lock in (store / HOLDS).glob(".[!-]*"):
+        with suppress(OSError):
+            descriptor = os.open(lock, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(descriptor), lock.lstat()):
+                    for name in (lock.name[1:], f".-{lock.name[1:]}", lock.name):
+                        lock.with_name(name).unlink(missing_ok=True)
+            finally:
+                os.close(descriptor)
+
+
+@contextmanager
+def locked_folder(views: Path, how: int) -> Iterator[None]:
+    """Hold the lock on the folder that contains all views, so that no links are created while others are removed."""
+    views.mkdir(mode=0o700, parents=True, exist_ok=True)
+    fd = os.open(views, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, how)
+        try:
+            yield
+        finally:
+            fcntl.flock(fd, fcntl.LOCK_UN)  # a child that was forked meanwhile has the descriptor too
+    finally:
+        os.close(fd)

@@ -15,7 +15,7 @@ from tests.support.page_cache import nearly
 
 import onecopy as oc
 from onecopy import _core
-from onecopy.files.page_cache import EvictReport, PinReport, Residency, WarmReport, cachestat, mapped_in, residency
+from onecopy.files.page_cache import EvictReport, PinReport, Residency, WarmReport, cachestat, residency
 from onecopy.memory import proc
 
 PAGE = mmap.PAGESIZE
@@ -393,7 +393,7 @@ def test_reports_travel_between_processes(tmp_path):
         ]
         with contextlib.suppress(OSError):  # a kernel may refuse either
             reports.append(cachestat(mapping.fileno()))
-            reports.append(mapped_in(os.getpid(), mapping.address, mapping.nbytes))
+            reports.append(_core.mapped_in(os.getpid(), mapping.address, mapping.nbytes))
     assert [type(report) for report in reports[:4]] == [WarmReport, Residency, PinReport, EvictReport]
     assert all(str(1 << 20) in repr(report) for report in reports[:4])
     for report in reports:

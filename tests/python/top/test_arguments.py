@@ -5,8 +5,20 @@ from types import SimpleNamespace
 
 import pytest
 
-from onecopy.base.arguments import byte_count, is_text, is_url, non_negative, path_text, thread_count
-from onecopy.base.text import counted, escape, parse_quantity, parse_size, significant, size
+from onecopy.base.text import (
+    byte_count,
+    counted,
+    escape,
+    is_text,
+    is_url,
+    non_negative,
+    parse_quantity,
+    parse_size,
+    path_text,
+    significant,
+    size,
+    thread_count,
+)
 
 
 @pytest.mark.parametrize("path", ["/data/a@b.bin", "a@b", "host:8000/a@b", "C:/a/b@c", "s3://bucket/a@b", "x:/", ""])

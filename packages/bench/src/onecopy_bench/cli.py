@@ -19,8 +19,7 @@ import click
 
 from onecopy.base.text import escape, parse_size
 from onecopy.cli import screen
-from onecopy.cli.groups import Group
-from onecopy.cli.options import Quantity
+from onecopy.cli.options import Group, Quantity
 from onecopy_bench import images, models, nodes, pictures, run, start, structs
 from onecopy_bench.files import opening
 from onecopy_bench.places import Unavailable

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyvips
 
-from onecopy.base.arguments import is_text
+from onecopy.base.text import is_text
 from onecopy.errors import Kind
 from onecopy_images.image import CodecError, Facts, bands, expect_shape, no_level
 

@@ -24,8 +24,7 @@ from importlib import import_module, util
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from onecopy.arrays.entries import of_numpy
-from onecopy.base.arguments import byte_count, decoder_threads, non_negative, path_text
-from onecopy.base.text import size
+from onecopy.base.text import byte_count, cpu_count, non_negative, path_text, size
 from onecopy.errors import FileChanged, FormatError, Kind
 from onecopy.files.identity import FileIdentity, file_identity
 from onecopy.files.mapping import open_regular
@@ -367,3 +366,8 @@ def translated(path: str, codec: Codec) -> Iterator[None]:
     except Exception as error:
         words = f"{type(error).__name__}: {error}"
         raise CodecError(f"{codec.version}: {' '.join(words.split())[:500]}", path=path) from error
+
+
+def decoder_threads() -> int:
+    """Return the default number of decoding threads: one per CPU, but at most 4, because each thread holds buffers."""
+    return min(4, cpu_count())

@@ -6,7 +6,7 @@ import errno
 from typing import TYPE_CHECKING
 
 from onecopy.arrays.file import OneFile
-from onecopy.base.arguments import non_negative
+from onecopy.base.text import non_negative
 from onecopy.files.mapping import Mapping
 from onecopy.store import Store, file_key, report_progress
 from onecopy.store.location import resolve

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from onecopy.arrays.scratch import Scratch, scratch
-from onecopy.base.arguments import path_text
+from onecopy.base.text import path_text
 from onecopy.files.mapping import Closeable
 from onecopy.files.page_cache import available_memory
 from onecopy_images.atomic_files import path_beside, remove, replace

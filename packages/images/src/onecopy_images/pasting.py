@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
-from onecopy.base.arguments import decoder_threads, non_negative, thread_count
-from onecopy.base.text import size
+from onecopy.base.text import non_negative, size, thread_count
 from onecopy.files.mapping import Closeable
 from onecopy.files.page_cache import available_memory
+from onecopy_images.codecs import decoder_threads
 from onecopy_images.outputs import Output, Work, output_for
 from onecopy_images.regions import Share, downwards, shares, within
 from onecopy_images.tiles import Tiles

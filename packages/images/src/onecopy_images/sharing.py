@@ -22,7 +22,7 @@ import numpy as np
 from onecopy.arrays.entries import of_numpy
 from onecopy.arrays.file import OneFile
 from onecopy.arrays.open_mode import OpenMode
-from onecopy.base.arguments import cpu_count, path_text, thread_count
+from onecopy.base.text import cpu_count, path_text, thread_count
 from onecopy.errors import FileChanged
 from onecopy.files.identity import contents_of
 from onecopy.store import Store, keys, report_progress

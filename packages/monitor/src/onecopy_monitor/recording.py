@@ -22,8 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from onecopy.base.arguments import cpu_count, path_text
-from onecopy.base.text import escape, significant, size
+from onecopy.base.text import cpu_count, escape, path_text, significant, size
 from onecopy.errors import FormatError
 from onecopy.files.mapping import Closeable, open_regular
 from onecopy_monitor.samples import COLUMNS, LABELS, FileSample, ProcessSample, Sample

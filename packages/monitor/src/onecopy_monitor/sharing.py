@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onecopy.arrays import ArrayFile
-from onecopy.base.arguments import byte_count
-from onecopy.base.text import size
+from onecopy.base.text import byte_count, size
 from onecopy.memory import proc
 from onecopy.memory.copies import find
-from onecopy.memory.objects import files_under
+from onecopy.memory.proc import Regions
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from onecopy.files.mapping import Identity
 
 __all__ = ["MemoryOfWorker", "Sharing", "assert_shared"]
@@ -172,7 +173,7 @@ def _files_of(data: Any) -> dict[Identity, str]:
     session: Any = getattr(data, "onecopy", None)
     mapped = [file.path for file in session.mapped] if hasattr(session, "mapped") else []
     if hasattr(data, "named_parameters"):
-        mapped += files_under(data.parameters())
+        mapped += _files_under(data.parameters())
     files = {_identity_of(path): path for path in mapped}
     report = getattr(data, "onecopy_report", None)
     whole = [data] if report is None else report.parts
@@ -216,3 +217,10 @@ def _memory_of(pid: int, files: dict[Identity, str]) -> MemoryOfWorker:
         private=sum(memory.anonymous for memory in mine),
         elsewhere=sum(r.memory.private_dirty for r in regions) - sum(memory.private_dirty for memory in mine),
     )
+
+
+def _files_under(tensors: Iterable[Any]) -> list[str]:
+    """Return the paths of files whose pages contain tensors of this process."""
+    regions = Regions()
+    places = [regions.at(tensor.data_ptr()) for tensor in tensors if tensor.device.type == "cpu" and tensor.numel()]
+    return list(dict.fromkeys(region.path for region in places if region is not None and region.inode))

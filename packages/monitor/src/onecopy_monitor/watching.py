@@ -7,8 +7,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from onecopy.base.arguments import byte_count
-from onecopy.base.text import escape, size
+from onecopy.base.text import byte_count, escape, size
 from onecopy.files.mapping import Closeable
 from onecopy_monitor.samples import sample_of
 from onecopy_monitor.sampling.sampler import Sampler

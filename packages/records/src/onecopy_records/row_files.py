@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from onecopy import _core
-from onecopy.base.arguments import path_text
+from onecopy.base.text import path_text
 from onecopy.errors import FormatError, Kind, NotShareable
 from onecopy.files.mapping import Closeable, Mapping as FileMapping, open_regular
 from onecopy.store import digest_of

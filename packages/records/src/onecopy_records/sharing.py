@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from onecopy import _core
-from onecopy.files.identity import start_of
 from onecopy.store import Store, choose_place, name_of, report_progress, text_of
 from onecopy.store.fork import call_in_child, free_unused_memory
 from onecopy_records.rows import of_descriptor, of_path
@@ -302,3 +301,13 @@ def _this_job() -> str:
             return f"{name} {os.environ[name]}"
     session = os.getsid(0)
     return f"session {session} {start_of(session)}"
+
+
+def start_of(process: str | int) -> str:
+    """Return a process's start time in clock ticks since boot, which makes its PID unique, or "" if it has ended."""
+    try:
+        with open(f"/proc/{process}/stat", errors="replace") as file:  # noqa: PTH123
+            text = file.read()
+    except OSError:
+        return ""
+    return text.rpartition(")")[2].split()[19]

@@ -33,9 +33,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from onecopy.base.arguments import byte_count
 from onecopy.base.tensor_values import is_tensor, resolved
-from onecopy.base.text import size
+from onecopy.base.text import byte_count, size
 from onecopy.errors import NotShareable
 from onecopy.files.mapping import Mapping
 from onecopy.memory.proc import Pages

@@ -13,13 +13,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from onecopy.base.arguments import is_url
-from onecopy.base.text import size
+from onecopy.base.text import is_url, size
 from onecopy.errors import Error, FormatError, Kind
 from onecopy.files.companions import is_inside, names_in
-from onecopy.store import Store, report_progress, views
+from onecopy.store import Store, report_progress
 from onecopy.store.location import is_offline, local_path
 from onecopy.store.pieces import PartialFile, Ranges
+from onecopy.store.store import VIEWS
+from onecopy_remote import views
 from onecopy_remote.nodes import Partners
 from onecopy_remote.origin import Origin, lacking, shown, versions_of
 from onecopy_remote.steps import run, waited
@@ -275,7 +276,7 @@ class _Download:
         """
         stored = {one.path.name: one for one in self.store.ls() if one.state == "ready"}
         copies: list[tuple[int, float, Path, list[str], str]] = []
-        for view in (self.store.folder / views.FOLDER).glob("*") if patterns else ():
+        for view in (self.store.folder / VIEWS).glob("*") if patterns else ():
             names = sorted(path.name for path in view.iterdir())
             matched = sum(bool(fnmatch.filter(names, pattern)) for pattern in patterns)
             if matched and view == self.view_of(f"{origin.shown} {names}"):

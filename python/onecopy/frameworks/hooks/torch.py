@@ -26,6 +26,7 @@ import torch  # `hooks` loads this module when torch is imported
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 
+from onecopy.base import lazy
 from onecopy.base.run_constants import MIN_BYTES, RUN
 from onecopy.files.mapping import Mapping as FileMapping
 from onecopy.frameworks.torch import load
@@ -59,8 +60,12 @@ address_of = torch.Tensor.data_ptr
 """The original torch function, which `apply` replaces. onecopy calls it, and does not keep addresses."""
 
 
-def apply(_: ModuleType) -> None:
-    """Replace torch's functions."""
+def apply(module: ModuleType) -> None:
+    """Replace torch's functions, or prevent `torch.compile` from tracing onecopy's, which run between graphs."""
+    if module.__name__ == "torch._dynamo.trace_rules":
+        for package in ("onecopy", *lazy.DISTRIBUTIONS.values()):  # not installed: ignored
+            module.add(package)
+        return
     reader = torch.serialization._open_zipfile_reader
     replace(reader, "__init__", _open_reader)
     call_before(reader, "__exit__", _close_reader)

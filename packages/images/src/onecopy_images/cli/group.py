@@ -6,7 +6,7 @@ import logging
 
 import click
 
-from onecopy.cli.groups import Group
+from onecopy.cli.options import Group
 
 VERBS = {
     "open": "Decode IMAGE into the store of this machine unless the store has it, and print the path of the pixels.",

@@ -15,8 +15,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onecopy.base.arguments import path_text
-from onecopy.base.text import escape
+from onecopy.base.text import escape, path_text
 from onecopy_monitor.pictures.figures import COLOURS, DARK, LIGHT, THEMES, frames_of, png_of, svg_of
 from onecopy_monitor.pictures.panels import picture_of
 from onecopy_monitor.samples import LABELS

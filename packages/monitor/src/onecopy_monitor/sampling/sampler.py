@@ -9,9 +9,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from onecopy.base.arguments import path_text
+from onecopy import _core
+from onecopy.base.text import path_text
 from onecopy.files.mapping import Closeable
-from onecopy.files.page_cache import mapped_in
 from onecopy.memory import proc
 from onecopy.memory.cgroup import kind_of
 from onecopy_monitor.sampling.cpu_budget import CpuBudget, price_of_walk
@@ -276,7 +276,7 @@ class Sampler(Closeable):
         pid = max(maps, key=lambda one: maps[one].mapped)
         share = None
         with suppress(OSError):
-            found = [mapped_in(pid, begin, end - begin) for begin, end in maps[pid].addresses]
+            found = [_core.mapped_in(pid, begin, end - begin) for begin, end in maps[pid].addresses]
             mapped = sum(one.mapped for one in found)
             share = sum(one.huge for one in found) / mapped if mapped else None
         self._huge_shares[file.key] = clock, share

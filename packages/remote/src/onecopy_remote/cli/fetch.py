@@ -7,8 +7,7 @@ import time
 import click
 
 from onecopy.arrays import open_arrays
-from onecopy.base.arguments import is_url
-from onecopy.base.text import size
+from onecopy.base.text import is_url, size
 from onecopy.cli import options, screen
 from onecopy.store import Store
 from onecopy_remote import CONNECTIONS, fetch, shown

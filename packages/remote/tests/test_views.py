@@ -5,7 +5,8 @@ import os
 import signal
 import threading
 
-from onecopy.store import views
+from onecopy.store.store import locked_folder, sweep_views
+from onecopy_remote import views
 
 
 def test_a_link_is_made_while_empty_views_are_swept(store):
@@ -15,7 +16,7 @@ def test_a_link_is_made_while_empty_views_are_swept(store):
 
     def sweep() -> None:
         while not stop.is_set():
-            views.sweep(store.folder)
+            sweep_views(store.folder)
 
     thread = threading.Thread(target=sweep)
     thread.start()
@@ -29,7 +30,7 @@ def test_a_link_is_made_while_empty_views_are_swept(store):
 
 def test_a_child_that_is_forked_during_a_sweep_does_not_keep_its_lock(store):
     folder = views.view(store.folder, "1").parent
-    with views._locked(folder, fcntl.LOCK_EX):
+    with locked_folder(folder, fcntl.LOCK_EX):
         child = os.fork()
         if child == 0:
             signal.pause()

@@ -7,7 +7,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from onecopy.files.identity import boot_identity, start_of
+from onecopy.files.identity import boot_identity
+from onecopy_records.sharing import start_of
 
 RENAMED = """
 import ctypes, os, sys
