@@ -17,7 +17,8 @@ from tests.support.seccomp import refuse
 
 import onecopy as oc
 from onecopy.errors import NotEnoughMemory
-from onecopy.store import choose_place, views
+from onecopy.store import choose_place
+from onecopy_remote import views
 
 
 def text(content: str):
