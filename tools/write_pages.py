@@ -59,7 +59,7 @@ def names(module_name: str) -> str:
     os.environ["ONECOPY_AUTO"] = "0"  # `onecopy.auto` would replace functions of frameworks here
     module = importlib.import_module(module_name)
     lines = []
-    for name in module.__all__:
+    for name in sorted(module.__all__):
         value = getattr(module, name)
         if inspect.isclass(value) or inspect.isfunction(value):
             line = f"* `{name}`: {first_sentence(inspect.getdoc(value) or '')}"

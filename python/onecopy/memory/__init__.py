@@ -31,7 +31,7 @@ _HOMES = {
     "explaining": ("Cause", "Explanation", "ExaminedProcess", "explain"),
     "objects": ("Finding", "ObjectExplanation"),
 }
-__all__ = sorted(name for names in _HOMES.values() for name in names)
+__all__ = [name for names in _HOMES.values() for name in names]
 
 
 if not TYPE_CHECKING:  # a type checker would accept every name
