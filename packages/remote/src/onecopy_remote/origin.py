@@ -62,7 +62,7 @@ _AWS_IN_ENVIRONMENT = (
 _RETRIES, _RETRY_S = 5, 60
 _CLIENT = {"connect_timeout": "10 s", "read_timeout": "60 s", "timeout": "7 days", "pool_max_idle_per_host": "64"}
 """`timeout` limits a whole request, which may take hours on a slow link; `read_timeout` ends a silent connection."""
-_CHUNK, _SMALL_CHUNK = 256 << 10, 16 << 10
+_CHUNK, _SMALL_CHUNK = 512 << 10, 16 << 10
 _CHUNK_S = 30.0
 """Seconds within which each chunk must arrive. Otherwise, the request ends, and the next one uses small chunks."""
 _MAX_CONCURRENT = 16

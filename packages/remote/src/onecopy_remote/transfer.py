@@ -46,7 +46,6 @@ def transfer(
     transfer. Raise the errors of `Origin.chunks` and `PartialFile.write`. Received data stays in the partial file.
     """
     pieces = deque(pieces_of(part for start, stop in ranges for part in partial.have.missing(start, stop)))
-    longest = max((stop - start for start, stop in pieces), default=0)
     total = 0
 
     def count(nbytes: int) -> None:
@@ -54,11 +53,8 @@ def transfer(
         total += nbytes
 
     async def fetch_pieces() -> None:
-        whole = memoryview(bytearray(longest))
         while pieces:
-            start, stop = pieces.popleft()
-            await _receive(origin, version, start, whole[: stop - start], count)
-            await asyncio.to_thread(partial.write, start, whole[: stop - start])
+            await _receive(origin, version, *pieces.popleft(), partial, count)
 
     async def fetch_all() -> None:
         workers = [asyncio.create_task(fetch_pieces()) for _ in range(min(connections, len(pieces)))]
@@ -82,22 +78,22 @@ def pieces_of(ranges: Iterable[tuple[int, int]], size: int = 0) -> Iterator[tupl
 
 
 async def _receive(
-    origin: Origin, version: Version, start: int, buffer: memoryview, count: Callable[[int], object]
+    origin: Origin, version: Version, start: int, stop: int, partial: PartialFile, count: Callable[[int], object]
 ) -> None:
-    """Fill a buffer with the bytes from `start` on, with as many requests as needed. Count the bytes in each chunk."""
-    at, without_progress = 0, 0
+    """Fetch a piece with as many requests as needed. Write and count each chunk as it arrives."""
+    at, without_progress = start, 0
     while True:
         before = at
         try:
-            async for chunk in _chunks(origin, version, (start + at, start + len(buffer)), slow=without_progress > 0):
-                buffer[at : at + len(chunk)] = memoryview(chunk)
+            async for chunk in _chunks(origin, version, (at, stop), slow=without_progress > 0):
+                await asyncio.to_thread(partial.write, at, memoryview(chunk))
                 at += len(chunk)
                 count(len(chunk))
         except ConnectionError:
             without_progress = without_progress + 1 if at - before < _MIN_PROGRESS else 1
-            if without_progress == _TRIES and at < len(buffer):
+            if without_progress == _TRIES and at < stop:
                 raise
-        if at == len(buffer):
+        if at == stop:
             return
         await asyncio.sleep(_pause_s(without_progress))
 
