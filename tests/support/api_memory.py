@@ -1,5 +1,6 @@
 """Actions on the store, scratch arrays, images, and what reports memory."""
 
+import contextlib
 import os
 import pickle
 
@@ -134,9 +135,11 @@ def watch(_: World) -> None:
 
 @action(24)
 def why_and_explain(w: World) -> None:
-    assert str(oc.explain())
-    assert str(oc.explain(os.getpid()))
+    with contextlib.chdir(w.folder):  # explain compares the files of the working folder
+        assert str(oc.explain())
+        assert str(oc.explain(os.getpid()))
     assert onecopy.memory.proc.command_of(os.getpid())
+    assert onecopy.memory.proc.name_of(os.getpid())
     with oc.open(w.model) as file, oc.open(w.model, "copy") as copied, oc.open(w.index) as model:
         for one in (file, copied, model):
             assert str(oc.explain(one))

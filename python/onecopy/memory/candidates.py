@@ -6,13 +6,14 @@ import os
 import stat
 import time
 from contextlib import suppress
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from onecopy.memory import proc
 from onecopy.memory.proc import command_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from onecopy.memory.proc import MappedRegion
 
@@ -40,15 +41,16 @@ class Candidate(NamedTuple):
 
 
 def candidates(
-    processes: Iterable[tuple[int, Sequence[MappedRegion]]], look_in: Sequence[str], deadline: float
+    processes: Mapping[int, Sequence[MappedRegion]], look_in: Sequence[str], deadline: float, *, others: bool = True
 ) -> Iterator[Candidate]:
     """Yield files of at least `MIN_FILE` bytes, each once, beginning with the likeliest.
 
-    `processes` contains their mapped regions, and `look_in` more folders or files. The search ends when
-    `time.monotonic` returns `deadline`.
+    These are the files in `look_in`, and, with `others`, those that the processes have open, mapped or in their command
+    line, environment and working folder. The search ends when `time.monotonic` returns `deadline`.
     """
     seen = set[tuple[int, int]]()
-    for path, place in _paths(list(processes), look_in):
+    named = ((os.path.abspath(path), path) for path in look_in)  # noqa: PTH100 - text
+    for path, place in chain(named, _paths(processes) if others else ()):
         for file in _files(path, place, seen):
             if time.monotonic() > deadline:
                 return
@@ -66,10 +68,8 @@ def _is_new(facts: os.stat_result, seen: set[tuple[int, int]]) -> bool:
     return True
 
 
-def _paths(known: Sequence[tuple[int, Sequence[MappedRegion]]], look_in: Sequence[str]) -> Iterator[tuple[str, str]]:
-    for path in look_in:
-        yield os.path.abspath(path), path  # noqa: PTH100 - text
-    for pid, regions in known:
+def _paths(known: Mapping[int, Sequence[MappedRegion]]) -> Iterator[tuple[str, str]]:
+    for pid, regions in known.items():
         with suppress(OSError):
             for name in os.listdir(f"/proc/{pid}/fd"):  # noqa: PTH208 - text
                 with suppress(OSError):
@@ -78,7 +78,7 @@ def _paths(known: Sequence[tuple[int, Sequence[MappedRegion]]], look_in: Sequenc
         for path in dict.fromkeys(one.path for one in regions if one.inode and one.path not in code):
             yield path, _inside(pid, path)
     for source in (_of_command, _of_environment, _of_folder):
-        for pid, _ in known:
+        for pid in known:
             yield from ((path, _inside(pid, path)) for path in source(pid))
 
 

@@ -18,7 +18,7 @@ from onecopy._core import EqualPages
 from onecopy.memory.candidates import candidates
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from onecopy.memory.candidates import Candidate
     from onecopy.memory.proc import MappedRegion
@@ -106,7 +106,7 @@ def find(
     *,
     seconds: float = 2.0,
     look_in: Sequence[str] = (),
-    with_files: bool = True,
+    others: bool = True,
 ) -> Copies:
     """Compare the private memory of processes, and find the files whose bytes it contains.
 
@@ -117,10 +117,10 @@ def find(
     seconds
         Approximate maximum time for the pages, and again for the files.
     look_in
-        Folders or files to compare, in addition to those that the processes have open, mapped or in their command
-        line, environment and working folder.
-    with_files
-        False: do not compare files.
+        Folders or files to compare.
+    others
+        Whether to compare also the files that the processes have open, mapped or in their command line, environment and
+        working folder.
     """
     wanted = sum(one.memory.anonymous for regions in processes.values() for one in regions)
     share = min(1.0, max(_MIN_SHARE, min(seconds * _RATE, _MAX_COMPARED) / max(wanted, 1)))
@@ -154,9 +154,8 @@ def find(
             data[pid] += int(nbytes)
     deviation = int(2 * hypot(*(each for _, each in extra)))
     readable = {pid: regions for pid, regions in processes.items() if pid not in failed}
-    if not with_files:
-        return Copies(share, data, libraries, deviation, zeros, swapped, (), failed)
-    found = _files(pages, [pid for pid, _ in sources], readable, look_in, seconds)
+    deadline = time.monotonic() + seconds
+    found = _files(pages, [pid for pid, _ in sources], readable, candidates(readable, look_in, deadline, others=others))
     return Copies(share, data, libraries, deviation, zeros, swapped, found, failed)
 
 
@@ -164,14 +163,12 @@ def _files(
     pages: EqualPages,
     pids: Sequence[int],
     processes: Mapping[int, Sequence[MappedRegion]],
-    look_in: Sequence[str],
-    seconds: float,
+    files: Iterable[Candidate],
 ) -> tuple[FileCopies, ...]:
     left = {pid: sum(one.memory.anonymous for one in regions) for pid, regions in processes.items()}
     least = max(1 << 20, sum(left.values()) // 100)
-    deadline = time.monotonic() + seconds
     found, contents, number = list[FileCopies](), set[tuple[int, bytes]](), 0
-    for number, candidate in enumerate(candidates(processes.items(), look_in, deadline)):
+    for number, candidate in enumerate(files):
         if sum(left.values()) < least:
             break
         with suppress(OSError):

@@ -158,7 +158,7 @@ def test_a_file_is_found_where_the_processes_name_it(weights, tmp_path, monkeypa
 
 
 def test_a_candidate_that_shrinks_or_goes_is_no_error(weights, monkeypatch):
-    def gone(*_):
+    def gone(*_, **__):
         yield candidates.Candidate("/gone", "/gone", MIB)
         yield candidates.Candidate("/short", str(weights), 100 * weights.stat().st_size)
 

@@ -157,7 +157,7 @@ def assert_shared(
     # A forked worker also has pages that its parent has freed; they take no memory of their own.
     regions = {worker.pid: proc.smaps(worker.pid) for worker in seen.workers}
     forked = {pid for pid, parts in regions.items() if sum(one.memory.shared_anonymous for one in parts) >= 1 << 20}
-    copies = find({pid: regions[pid] for pid in regions.keys() - forked}, look_in=seen.paths).files
+    copies = find({pid: regions[pid] for pid in regions.keys() - forked}, look_in=seen.paths, others=False).files
     tenth = seen.bytes // 10
     allowed = (tenth, max(tenth, GROWTH)) if allowance is None else (byte_count("allowance", allowance),) * 2
     faults = seen.faults(*allowed)

@@ -112,7 +112,7 @@ def copies_in(snapshot: Snapshot) -> dict[int, int]:
         if one.state not in "DZ":  # one that waits in the kernel could make this process wait
             with contextlib.suppress(OSError):
                 regions[one.pid] = proc.smaps(one.pid)
-    return dict(find(regions, seconds=COMPARING_SECONDS, with_files=False).data)
+    return dict(find(regions, seconds=COMPARING_SECONDS, others=False).data)
 
 
 def _print(console: Console, snapshot: Snapshot, view: top_screen.View) -> None:
