@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import stat
 import time
@@ -125,4 +124,6 @@ def contents_of(path: str | os.PathLike[str]) -> Contents:
         identity, why = identify_open(descriptor)
         if not why:
             return Contents(identity)
+        import hashlib  # here: it loads OpenSSL, 0.5 MB
+
         return Contents(identity, hashlib.file_digest(file, "sha256").hexdigest())

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import bisect
 import errno
-import hashlib
 import operator
 import os
 import stat
@@ -166,6 +165,8 @@ class PartialFile:
 
     def digest(self, name: str, report: Callable[[], object]) -> bytes:
         """Return a hash of the whole file, calling `report` after each block."""
+        import hashlib  # here: it loads OpenSSL, 0.5 MB
+
         found = hashlib.new(name, usedforsecurity=False)
         for start in range(0, self.size, _BLOCK):
             found.update(self.read(start, _BLOCK))

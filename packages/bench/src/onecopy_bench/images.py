@@ -173,7 +173,8 @@ def _sync_ours(work: Work, _: list[Any], canvas: Any) -> None:
 
 
 _DECODERS = ("numpy", "tifffile", "imagecodecs")
-_OURS = (*_DECODERS, "onecopy_images", "onecopy.arrays.scratch")
+_LAZY = ("arrays.file", "arrays.scratch", "store.keys", "store.location", "store.store")  # loaded on first use
+_OURS = (*_DECODERS, "onecopy_images.opening", "onecopy_images._tiff", *(f"onecopy.{name}" for name in _LAZY))
 _TIFF: dict[str, Any] = {"decode": lambda work, number: module("tifffile").imread(work.paths[number], key=0)}
 _HEAP: dict[str, Any] = {
     "stitch": lambda work, images: _paste(work, images, np.zeros(work.canvas, np.uint8)), "sync": _write_canvas

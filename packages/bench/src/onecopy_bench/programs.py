@@ -39,13 +39,15 @@ class Program(Peer):
     """A program: `make` writes a file of about the given size in bytes, and each process calls `load` and `answer`.
 
     `answer` takes the number of the request, and returns a number that depends on all the data. `rewritten` is the name
-    of the program, if any, that does the same work with a mapped file in another format and with other calls.
+    of the program, if any, that does the same work with a mapped file, and with other calls. `immutable`: also measure
+    the program with its folder declared immutable, so that no snapshot is made.
     """
 
     make: Callable[[str, int], None]
     load: Callable[[str], Any]
     answer: Callable[[Any, int], float]
     rewritten: str = ""
+    immutable: bool = False
 
 
 def _module(nbytes: int) -> Any:
@@ -99,6 +101,7 @@ PROGRAMS = (
         "torch, on meta", "model.load_state_dict(torch.load(path), assign=True)", ("torch",), answer=_forward,
         load=lambda path: _load_on_meta(lambda file: module("torch").load(file), path),  # replaced under onecopy run
         make=lambda path, nbytes: module("torch").save(_weights(nbytes), path), rewritten="torch, mapped",
+        immutable=True,
     ),
     Program(
         "torch, mapped", "model.load_state_dict(torch.load(path, mmap=True), assign=True)", ("torch",),

@@ -48,8 +48,8 @@ from onecopy_bench.worker import SampleError
 
 NAME = "run"
 NAMES = tuple(program.name for program in PROGRAMS)
-COMMAND, BASELINE, REWRITTEN = "command", "baseline", "rewritten"
-UNDER = (sys.executable, "-P", "-m", "onecopy", "run", "--quiet", "--")
+COMMAND, BASELINE, REWRITTEN, MAPPED = "command", "baseline", "rewritten", "mapped"
+UNDER = (sys.executable, "-P", "-m", "onecopy", "run", "--quiet")
 HOLD = "Milliseconds to wait after all copies are ready, before memory is measured."
 BASE = "Another command (quoted as one word) to compare with COMMAND in each round."
 PROGRAM = "Instead of COMMAND, a program that loads a file in -n workers: under onecopy run, as it is, and rewritten."
@@ -87,7 +87,8 @@ def plan(setup: Setup, options: Options) -> Plan:
             found, data[program.name] = _trials_of(program, setup.place / f"program-{at}", options)
             trials += found
         rows = [Row(COMMAND, "under onecopy run"), Row(BASELINE, "as it is")]
-        rows += [Row(REWRITTEN, "as it is, its file and its calls changed")] if any(p.rewritten for p in chosen) else []
+        rows += [Row(REWRITTEN, "as it is, its file or its calls changed")] if any(p.rewritten for p in chosen) else []
+        rows += [Row(MAPPED, "under onecopy run --map FOLDER")] if any(p.immutable for p in chosen) else []
     else:
         commands = {COMMAND: options.command, BASELINE: tuple(shlex.split(options.baseline or ""))}
         commands = {name: words for name, words in commands.items() if words}
@@ -107,8 +108,11 @@ def _trials_of(program: Program, folder: Path, options: Options) -> tuple[list[T
     paths: dict[str, Path] = {}
     trials = []
     for row, name, under in (
-        (COMMAND, program.name, UNDER), (BASELINE, program.name, ()), (REWRITTEN, program.rewritten, ())
-    ):  # fmt: skip
+        (COMMAND, program.name, (*UNDER, "--")),
+        (BASELINE, program.name, ()),
+        (REWRITTEN, program.rewritten, ()),
+        (MAPPED, program.name if program.immutable else "", (*UNDER, "--map", str(folder), "--")),
+    ):
         if name and name not in paths:
             paths[name] = folder / f"data-{len(paths)}"
             named(PROGRAMS, name).make(str(paths[name]), options.size)
@@ -219,7 +223,7 @@ def spreads_of(record: Record, name: str, case: Case = ()) -> dict[str, Spread |
     """Return a measure for each row, and the ratio and difference between command and baseline, paired by round."""
     rows = {
         row: {s.round: each for s in record.of(row, case) if (each := MEASURES[name](s)) is not None}
-        for row in (COMMAND, BASELINE, REWRITTEN)
+        for row in (COMMAND, BASELINE, REWRITTEN, MAPPED)
     }
     command, baseline = rows[COMMAND], rows[BASELINE]
     pairs = [(command[number], baseline[number]) for number in command if number in baseline]

@@ -504,7 +504,7 @@ def session(
     opening = _planned(request, mode)
     warming = _warming(opening, max_bytes) if warm else None
     created = _created(request, opening, given)
-    if created._opening.mode in ("direct", "prepacked"):
+    if created._opening.mode in ("direct", "prepacked") and not request.is_ort:  # .ort was only mapped
         trim_heap()
     created.warming = warming
     seconds, after = monotonic() - start, anonymous_memory()

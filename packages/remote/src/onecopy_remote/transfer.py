@@ -9,6 +9,7 @@ from collections import deque
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from onecopy.base.text import cpu_count
 from onecopy_remote.steps import waited
 
 if TYPE_CHECKING:
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
     from onecopy.store.pieces import PartialFile
     from onecopy_remote.origin import Origin, Version
 
-CONNECTIONS = 16
-"""Default number of concurrent requests."""
+CONNECTIONS = min(16, 4 * cpu_count())
+"""Default number of concurrent requests. Two CPUs are busy with eight; more only cost time."""
 PIECE = 8 << 20
 """Number of bytes per request. Requests begin at multiples of this number."""
 _TRIES = 6

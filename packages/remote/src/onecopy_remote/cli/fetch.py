@@ -21,7 +21,7 @@ from onecopy_remote import CONNECTIONS, fetch, shown
     "--connections",
     type=click.IntRange(1, 256),
     default=CONNECTIONS,
-    show_default=True,
+    show_default="16; four per CPU if there are fewer than four",
     help="Maximum number of concurrent requests.",
 )
 @click.option("--verify", is_flag=True, help="Compare each file with the checksums stored in it.")
