@@ -361,7 +361,8 @@ def mapped_files(paths: Iterable[str]) -> tuple[Mapped, ...]:
 def anonymous_memory() -> int | None:
     """Return the resident anonymous memory of this process in bytes, or None if it is unknown."""
     try:
-        _, resident, of_files, *_ = proc.process_text(os.getpid(), "statm").split()
+        with open("/proc/self/statm", "rb", buffering=0) as file:  # noqa: PTH123 - 0.1 ms less than `proc.process_text`
+            _, resident, of_files, *_ = file.read(128).split()
     except OSError:  # no /proc
         return None
     return (int(resident) - int(of_files)) * mmap.PAGESIZE
