@@ -234,7 +234,8 @@ RECORD ?=
 compare: .venv/core.stamp ## ten calls, the committed tree beside the commit BASE, in turns: two minutes; RECORD=FILE appends the medians
 	$(BIN)/python tools/compare_commits.py $(BASE) HEAD $(if $(RECORD),--record $(RECORD))
 
-# What the stories compare with is in the group `all`; the C++ programs take a minute or two more, once.
+# What the stories compare with is in the group `all`; the C++ programs take a minute or two more, once. Modules are
+# compiled once, as where packages are installed: else each of many processes compiles those of this checkout.
 STORIES = build/stories
 STORY ?=
 .PHONY: stories
@@ -242,7 +243,8 @@ stories: .venv/all.stamp programs ## published figures, measured again here in <
 	@mkdir -p $(STORIES) && cmake --preset release -DONECOPY_TESTS=OFF > build/release.log 2>&1 || { cat build/release.log; exit 1; }
 	cmake --build --preset release --target bench_structs
 	@$(BIN)/python -m tests.support.fuse_disk || echo "no FUSE server: that place is left out"
-	cd $(STORIES) && $(CURDIR)/$(BIN)/onecopy bench stories --json stories.jsonl -o stories.md -o stories.svg \
+	cd $(STORIES) && env -u PYTHONDONTWRITEBYTECODE PYTHONPYCACHEPREFIX=$(CURDIR)/build/bytecode \
+	  $(CURDIR)/$(BIN)/onecopy bench stories --json stories.jsonl -o stories.md -o stories.svg \
 	  $(foreach story,$(STORY),--story $(story)) $(if $(RESUME),--resume)
 	@echo "the page: $(STORIES)/stories.md"
 
