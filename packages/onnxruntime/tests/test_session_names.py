@@ -35,3 +35,17 @@ def test_under_run_no_session_is_loaded_before_a_program_opens_a_model(python):
         print(*sorted(name for name in sys.modules if name.startswith("onecopy_onnxruntime")))
     """
     assert python(code).split() == ["onecopy_onnxruntime", "onecopy_onnxruntime.hook"]
+
+
+def test_a_model_behind_a_url_says_what_to_install_where_onecopy_remote_is_missing(python):
+    code = """
+        import sys
+        sys.modules["onecopy_remote"] = None  # as where it is not installed
+        import onecopy as oc
+        try:
+            oc.onnxruntime.session("az://container/model.onnx")
+        except ModuleNotFoundError as error:
+            print(error)
+    """
+    needed = "onecopy.remote needs another distribution: pip install onecopy-remote"
+    assert python(textwrap.dedent(code)) == f"{needed}\n"

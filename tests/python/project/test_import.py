@@ -167,7 +167,6 @@ def test_sessions_say_what_to_install_where_they_are_missing_and_all_else_works(
         "oc.open('https://host/model.safetensors')",
         "oc.open('s3://bucket/model.safetensors', names=['weight'])",
         "oc.open_records('gs://bucket/rows.oc')",
-        "oc.onnxruntime.session('az://container/model.onnx')",
     ],
 )
 def test_urls_say_what_to_install_where_onecopy_remote_is_missing(python, statement):
