@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     __version__: str
 
 _SUBPACKAGES = ("arrays", "errors", "files", "images", "memory", "records", "remote", "store")
-"""Subpackages that are imported on first use; `images` and `records` need other distributions."""
+"""Subpackages that are imported on first use; `images`, `records` and `remote` need other distributions."""
 _INTEGRATIONS = ("onnxruntime", "ray", "torch", "transformers")
 """Subpackages named after frameworks, not in `__all__`: ``from onecopy import *`` would shadow the frameworks."""
 _PACKAGED = {"images": "onecopy_images", "onnxruntime": "onecopy_onnxruntime", "ray": "onecopy_remote"}

@@ -17,10 +17,10 @@ MIB = 1 << 20
 def test_a_session_that_reads_is_reported_what_prepacking_would_save(tmp_path):
     model = save_inline(tmp_path / "model.onnx", aligned=True, rows=20_000, width=256)
     trim_heap()  # else the session takes what former tests have freed, and the process does not grow
-    told = oc.explain(oc.onnxruntime.session(model))
-    assert told.private > model.stat().st_size
-    assert "session(path, 'prepacked', wait=True): prepacked once per machine" in str(told)
-    assert told.saves == told.private
+    explained = oc.explain(oc.onnxruntime.session(model))
+    assert explained.private > model.stat().st_size
+    assert "session(path, 'prepacked', wait=True): prepacked once per machine" in str(explained)
+    assert explained.saves == explained.private
 
 
 def test_what_a_session_grew_by_and_what_the_file_has_are_distinguished(tmp_path):
@@ -29,39 +29,39 @@ def test_what_a_session_grew_by_and_what_the_file_has_are_distinguished(tmp_path
     session = oc.onnxruntime.session(model, "auto", store=tmp_path / "store")
     weights = session.onecopy.weights
     session.onecopy = dataclasses.replace(session.onecopy, private=3 * weights)
-    told = oc.explain(session)
-    assert {one.name: one.private for one in told.findings} == {"weights": 2 * weights, "engine": weights}
-    assert f"grew by {size(3 * weights)} with the session, for {size(weights)} of weights in the file" in str(told)
-    assert told.saves == 2 * weights
-    assert all(one.private <= one.bytes for one in told.findings)
+    explained = oc.explain(session)
+    assert {one.name: one.private for one in explained.findings} == {"weights": 2 * weights, "engine": weights}
+    assert f"grew by {size(3 * weights)} with the session, for {size(weights)} of weights in the file" in str(explained)
+    assert explained.saves == 2 * weights
+    assert all(one.private <= one.bytes for one in explained.findings)
 
 
 def test_growth_that_is_not_known_is_not_zero(tmp_path):
     model = save_inline(tmp_path / "model.onnx", aligned=True, rows=8_000, width=128)
     session = oc.onnxruntime.session(model)
     session.onecopy = dataclasses.replace(session.onecopy, private=None)
-    told = oc.explain(session)
-    assert told.private == model.stat().st_size
-    assert "the growth of the process is unknown" in str(told)
+    explained = oc.explain(session)
+    assert explained.private == model.stat().st_size
+    assert "the growth of the process is unknown" in str(explained)
 
 
 def test_prepacking_is_not_advised_for_next_to_nothing(tmp_path):
     model = save_inline(tmp_path / "model.onnx", aligned=True, rows=50, width=64)
     session = oc.onnxruntime.session(model)
     session.onecopy = dataclasses.replace(session.onecopy, private=200_000)
-    told = oc.explain(session)
-    assert "too small to be worth prepacking" in str(told)
-    assert told.saves == 0
+    explained = oc.explain(session)
+    assert "too small to be worth prepacking" in str(explained)
+    assert explained.saves == 0
 
 
 def test_a_direct_session_is_shared_but_for_what_is_copied(tmp_path):
     model = save_inline(tmp_path / "model.onnx", aligned=True, rows=40_000)
     session = oc.onnxruntime.session(model, "direct")
-    told = oc.explain(session)
-    assert {one.name: one.kind for one in told.findings}[str(model)] == "shared"
-    assert {one.name: one.reason for one in told.findings}["bias"] == "smaller than 1024 bytes"
-    assert told.shared > model.stat().st_size - MIB
-    assert told.saves == 0
+    explained = oc.explain(session)
+    assert {one.name: one.kind for one in explained.findings}[str(model)] == "shared"
+    assert {one.name: one.reason for one in explained.findings}["bias"] == "smaller than 1024 bytes"
+    assert explained.shared > model.stat().st_size - MIB
+    assert explained.saves == 0
     sharing = assert_shared(session, [os.getpid()])
     assert [str(path) for path in sharing.paths] == [str(model)]
 

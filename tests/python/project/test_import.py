@@ -111,6 +111,17 @@ def test_a_star_leaves_frameworks_alone(python):
     python("torch = 1\nfrom onecopy import *\nassert torch == 1 and share")
 
 
+WITHOUT = """
+    import pickle, sys
+    sys.modules[sys.argv[1]] = None  # as where this package is not installed
+    import onecopy as oc
+    try:
+        %s
+    except ModuleNotFoundError as error:
+        print(error.name, error, sys.argv[2] in dir(oc), sep=", ")
+"""
+
+
 @pytest.mark.parametrize(
     "statement",
     [
@@ -119,21 +130,13 @@ def test_a_star_leaves_frameworks_alone(python):
         "import onecopy.images.codecs",
         "from onecopy import images",
         "from onecopy.images import open",
-        "pickle.load(open(sys.argv[1], 'rb'))",
+        "pickle.load(open(sys.argv[3], 'rb'))",
     ],
 )
 def test_images_say_what_to_install_where_they_are_missing(python, statement):
-    code = f"""
-        import pickle, sys
-        sys.modules["onecopy_images"] = None  # as where it is not installed
-        import onecopy as oc
-        try:
-            {statement}
-        except ModuleNotFoundError as error:
-            print(error.name, error, "images" in dir(oc), sep=", ")
-    """
+    said = python(textwrap.dedent(WITHOUT % statement), "onecopy_images", "images", GOLDEN / "images/names.pickle")
     needed = "onecopy.images needs another distribution: pip install onecopy-images"
-    assert python(textwrap.dedent(code), GOLDEN / "images/names.pickle") == f"onecopy_images, {needed}, False\n"
+    assert said == f"onecopy_images, {needed}, False\n"
 
 
 @pytest.mark.parametrize(
@@ -170,17 +173,9 @@ def test_sessions_say_what_to_install_where_they_are_missing_and_all_else_works(
     ],
 )
 def test_urls_say_what_to_install_where_onecopy_remote_is_missing(python, statement):
-    code = f"""
-        import sys
-        sys.modules["onecopy_remote"] = None  # as where it is not installed
-        import onecopy as oc
-        try:
-            {statement}
-        except ModuleNotFoundError as error:
-            print(error.name, error, "ray" in dir(oc), sep=", ")
-    """
+    said = python(textwrap.dedent(WITHOUT % statement), "onecopy_remote", "ray")
     needed = "onecopy.remote needs another distribution: pip install onecopy-remote"
-    assert python(textwrap.dedent(code)) == f"onecopy_remote, {needed}, False\n"
+    assert said == f"onecopy_remote, {needed}, False\n"
 
 
 def test_the_core_opens_local_files_without_onecopy_remote(python, tmp_path):

@@ -16,6 +16,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import monotonic_ns
 from typing import Any
@@ -80,6 +81,10 @@ def _forward(model: Any, number: int) -> float:
         return float(model(torch.full((1, WIDTH), 1.0 + number % 7)).sum())
 
 
+def _make_checkpoint(path: str, nbytes: int) -> None:
+    module("torch").save(_weights(nbytes), path)
+
+
 def _make_table(path: str, nbytes: int) -> None:
     with Path(path).open("wb") as file:
         np.save(file, np.random.default_rng(0).standard_normal((nbytes // (128 * 4), 128), np.float32))
@@ -88,7 +93,7 @@ def _make_table(path: str, nbytes: int) -> None:
 PROGRAMS = (
     Program(
         "torch, checkpoint", "model.load_state_dict(torch.load(path))", ("torch",), load=_load_checkpoint,
-        make=lambda path, nbytes: module("torch").save(_weights(nbytes), path), answer=_forward,
+        make=_make_checkpoint, answer=_forward,
         rewritten="torch, safetensors",
     ),
     Program(
@@ -99,14 +104,13 @@ PROGRAMS = (
     ),
     Program(
         "torch, on meta", "model.load_state_dict(torch.load(path), assign=True)", ("torch",), answer=_forward,
-        load=lambda path: _load_on_meta(lambda file: module("torch").load(file), path),  # replaced under onecopy run
-        make=lambda path, nbytes: module("torch").save(_weights(nbytes), path), rewritten="torch, mapped",
-        immutable=True,
+        load=lambda path: _load_on_meta(module("torch").load, path),  # which is replaced under onecopy run
+        make=_make_checkpoint, rewritten="torch, mapped", immutable=True,
     ),
     Program(
         "torch, mapped", "model.load_state_dict(torch.load(path, mmap=True), assign=True)", ("torch",),
-        load=lambda path: _load_on_meta(lambda file: module("torch").load(file, mmap=True), path), answer=_forward,
-        make=lambda path, nbytes: module("torch").save(_weights(nbytes), path),
+        load=lambda path: _load_on_meta(partial(module("torch").load, mmap=True), path), answer=_forward,
+        make=_make_checkpoint,
     ),
     Program(
         "numpy", "numpy.load(path)", ("numpy",), make=_make_table,

@@ -102,7 +102,7 @@ class Request:
         """Determine where the weights are. Raise UnavailableError if options hold any, or errors of `onecopy.open`."""
         if self.tensors is not None:
             return
-        if self.is_ort:  # its weights cannot be replaced by those of options, which are copied only once then
+        if self.is_ort:  # options cannot replace its weights, so they are not searched
             self.tensors = ()
             return
         with FileMapping(self.path) as mapping:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from onecopy_remote.origin import Origin, Version
 
 CONNECTIONS = min(16, 4 * cpu_count())
-"""Default number of concurrent requests. Two CPUs are busy with eight; more only cost time."""
+"""Default number of concurrent requests. Eight keep two CPUs busy; more would slow them down."""
 PIECE = 8 << 20
 """Number of bytes per request. Requests begin at multiples of this number."""
 _TRIES = 6
