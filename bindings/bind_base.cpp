@@ -130,6 +130,10 @@ void bind_base(nb::module_& module) {
       "crc32c",
       [](const nb::object& data) {
         const Buffer buffer(data);
+        constexpr std::size_t fast = 64 << 10;  // takes less time than another thread needs to take the GIL
+        if (buffer.bytes().size() <= fast) {
+          return crc32c(0, buffer.bytes());
+        }
         const ReleaseGil release;
         return crc32c(0, buffer.bytes());
       },

@@ -3,6 +3,8 @@
 import contextlib
 import importlib.util
 import os
+import threading
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from tests.support.images import decoded_by, noise, photo
 
 import onecopy as oc
 from onecopy_images import CodecError, codecs
+from onecopy_images.silenced import silenced
 
 pictures = pytest.importorskip("PIL.Image")
 ops = pytest.importorskip("PIL.ImageOps")
@@ -50,6 +53,39 @@ def test_each_orientation_is_applied_once_by_every_library_or_not_at_all(tmp_pat
         assert np.abs(got.astype(int) - small).max() <= tolerance
     assert np.array_equal(oc.images.open(path).array, stored)
     assert np.array_equal(decoded_by("pillow", path), stored)
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "P", "1", "CMYK"])
+@pytest.mark.parametrize("sides", [(700, 900), (3, 300_000)], ids=["many bands", "rows larger than a band"])
+def test_images_that_are_written_in_bands_equal_those_of_pillow(tmp_path, mode, sides):
+    path = tmp_path / "a.tif"
+    image = pictures.fromarray(noise((*sides, 3), "u1")).convert(mode)
+    image.save(path)
+    for color in (None, "RGB", "L"):
+        expected = image if color is None else image.convert(color)
+        for size in (None, (sides[0] - 1, min(sides[1], 60_000))):
+            shown = expected if size is None else expected.resize(size[::-1], pictures.Resampling.BILINEAR)
+            shared = oc.images.share([path], color=color, size=size, transform=None if size else np.ascontiguousarray)
+            assert np.array_equal(shared[0], np.asarray(shown)), (color, size)
+
+
+def test_warning_filters_are_restored_when_threads_overlap():
+    before = list(warnings.filters)
+    inside, leave = threading.Event(), threading.Event()
+
+    def stay() -> None:
+        with silenced:
+            inside.set()
+            leave.wait(30)
+
+    other = threading.Thread(target=stay)
+    with silenced:
+        other.start()
+        assert inside.wait(30)
+    assert warnings.filters != before
+    leave.set()
+    other.join()
+    assert warnings.filters == before
 
 
 def saved_png(pixels: np.ndarray) -> bytes:

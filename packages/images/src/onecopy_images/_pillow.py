@@ -7,7 +7,6 @@ would reduce to 8 bits raise an error. Pillow's own limit, ``PIL.Image.MAX_IMAGE
 
 from __future__ import annotations
 
-import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,9 +16,10 @@ from PIL.TiffImagePlugin import IMAGELENGTH, IMAGEWIDTH, TiffImageFile
 from onecopy.errors import Kind
 from onecopy_images import _deep
 from onecopy_images.image import PALETTE, CodecError, Facts, bands, expect_shape, no_level
+from onecopy_images.silenced import silenced
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
@@ -44,6 +44,8 @@ _MODES = {
     "F": ("<f4", 1),
 }
 """Element type and number of samples, by Pillow mode."""
+_BAND = 256 << 10
+"""Maximum size in bytes of the arrays that `decoded` returns, unless a row is larger."""
 
 
 def facts(path: str, level: int, codec: str) -> Facts:
@@ -70,8 +72,8 @@ def fill(path: str, level: int, into: NDArray[Any], report: Callable[[int], None
             report(band.nbytes)
 
 
-def decoded(path: str, form: Form) -> NDArray[Any]:
-    """Return an image's pixels, converted to a colour mode and size, as a read-only array.
+def decoded(path: str, form: Form) -> tuple[tuple[int, ...], str, Iterator[NDArray[Any]]]:
+    """Return an image's shape, its dtype, and its pixels in bands, converted to a colour mode and size.
 
     The image is decoded, converted to the mode, and resized with Pillow's bilinear filter, which averages all pixels
     when it reduces an image. If a JPEG image is reduced to a quarter or less, the decoder first reduces it to 1/2, 1/4
@@ -87,7 +89,21 @@ def decoded(path: str, form: Form) -> NDArray[Any]:
             image = image.convert(form.color)
         if image.size != (width, height):
             image = image.resize((width, height), Image.Resampling.BILINEAR)
-        return np.asarray(image)
+    dtype, samples = _MODES[image.mode]
+    shape = (height, width) if samples == 1 else (height, width, samples)
+    return shape, dtype, _arrays(image, max(1, _BAND // (width * samples * int(dtype[2:]))))
+
+
+def _arrays(image: Image.Image, rows: int) -> Iterator[NDArray[Any]]:
+    """Yield the pixels of a decoded image in read-only arrays with this number of rows.
+
+    An array of a large image would triple its memory, which glibc then returns to the kernel after each image.
+    """
+    if rows >= image.height:
+        yield np.asarray(image)
+        return
+    for top in range(0, image.height, rows):
+        yield np.asarray(image.crop((0, top, image.width, min(top + rows, image.height))))
 
 
 def upright_shape(path: str, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -111,9 +127,10 @@ def _is_turned(image: Image.Image) -> bool:
 
 def _loaded(image: Image.Image, upright: bool) -> Image.Image:
     """Load an image, and return it upright or as in the file. Pillow itself rotates only TIFF files."""
-    orientation = image.getexif().get(0x0112, 1)
+    is_upright = isinstance(image, TiffImageFile)
+    orientation = 1 if upright == is_upright else image.getexif().get(0x0112, 1)
     image.load()
-    if upright == isinstance(image, TiffImageFile) or orientation == 1:
+    if orientation == 1:
         return image
     if not upright:
         image.getexif()[0x0112] = {6: 8, 8: 6}.get(orientation, orientation)  # which turns it back
@@ -129,7 +146,7 @@ def _loses_bits(path: str, image: Image.Image) -> bool:
             head = file.read(1 << 16)
         at = head.find(b"av1C")
         return at >= 0 and at + 6 < len(head) and head[at + 6] & 0x40 != 0
-    if abs(_deep.header(path)[3]) > 8:
+    if image.format in ("PNG", "JPEG2000") and abs(_deep.header(path)[3]) > 8:
         return True
     for decoder, *_, options in image.tile:
         words = options if isinstance(options, tuple) else (options,)
@@ -141,8 +158,7 @@ def _loses_bits(path: str, image: Image.Image) -> bool:
 
 
 def _opened(path: str) -> Image.Image:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # `max_bytes` limits the size
+    with silenced:
         image = Image.open(path)
     if _loses_bits(path, image):
         image.close()

@@ -10,7 +10,6 @@ import contextlib
 import json
 import os
 import struct
-import warnings
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -28,6 +27,7 @@ from onecopy.files.identity import contents_of
 from onecopy.store import Store, keys, report_progress
 from onecopy_images import codecs
 from onecopy_images.image import CodecError, Images
+from onecopy_images.silenced import silenced
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterable, Sequence
@@ -215,7 +215,8 @@ def share(
     key = f"dataset of {len(named)} images, {digest}"
 
     def build(target: Path) -> None:
-        _build(target, key, Job(named, contents, form, transform, max_bytes), threads, progress)
+        job = Job(named, contents, form, transform, max_bytes, codecs.installed(codecs.PILLOW))
+        _build(target, key, job, threads, progress)
 
     artefact = opened.get_or_build(key, build)
     images = Images(OneFile(str(artefact.path), OpenMode(private=private), artefact.handle))
@@ -342,6 +343,20 @@ class _TransformError(Exception):
     """The transform raised an exception, which is this exception's argument."""
 
 
+class Decoded(NamedTuple):
+    """The pixels of a decoded image."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    bands: Iterable[NDArray[Any]]
+    """The pixels from top to bottom, in C order, in one or several arrays. They are read once."""
+
+    @classmethod
+    def of(cls, pixels: NDArray[Any]) -> Decoded:
+        """Return the pixels in an array."""
+        return cls(pixels.shape, pixels.dtype, (pixels,))
+
+
 class Job(NamedTuple):
     """The arguments of a call of `onecopy.images.share` that determine the pixels."""
 
@@ -351,6 +366,8 @@ class Job(NamedTuple):
     form: Form
     transform: Callable[[NDArray[Any]], NDArray[Any]] | None
     max_bytes: int | str | None
+    pillow: Codec | None
+    """Pillow, if it is installed; it decodes all images whose form is not the original one."""
 
     def kind(self, number: int) -> Kind | CodecError:
         """Return an image's shape and dtype before the transform, according to its header, or the error."""
@@ -372,47 +389,51 @@ class Job(NamedTuple):
             self._expect_unchanged(number, error)
             return error
 
-    def decode(self, number: int) -> NDArray[Any]:
+    def decode(self, number: int) -> Decoded:
         """Return an image's pixels after the transform. Raise CodecError if the image is damaged."""
         path = self.paths[number]
         try:
-            pixels = self._first_that_can(path, lambda codec: self._decoded(codec, path))
+            decoded = self._first_that_can(path, lambda codec: self._decoded(codec, path))
         except Exception as error:
             self._expect_unchanged(number, error)
             raise
         self._expect_unchanged(number, None)
-        return pixels if self.transform is None else self._transformed(path, pixels)
+        return decoded if self.transform is None else self._transformed(path, decoded)
 
     def _first_that_can(self, path: str, use: Callable[[Codec], T]) -> T:
-        return codecs.first_that_can(path, use) if self.form.is_original else use(codecs.pillow(path))
+        if self.form.is_original:
+            return codecs.first_that_can(path, use)
+        return use(self.pillow or codecs.pillow(path))
 
-    def _decoded(self, codec: Codec, path: str) -> NDArray[Any]:
+    def _decoded(self, codec: Codec, path: str) -> Decoded:
         if codec.name == "pillow":
             from onecopy_images import _pillow
 
             with codecs.translated(path, codec):
-                return _pillow.decoded(path, self.form)
+                shape, dtype, bands = _pillow.decoded(path, self.form)
+            return Decoded(shape, np.dtype(dtype), bands)
         facts = codecs.facts_of(codec, path, 0)
         pixels = np.empty(facts.shape, facts.dtype)
         codecs.fill(codec, path, facts, pixels, threads=1)
-        return pixels
+        return Decoded.of(pixels)
 
     def _expect_unchanged(self, number: int, cause: Exception | None) -> None:
         path = self.paths[number]
         if not self.contents[number].are_in(path):
             raise codecs.changed(path, "its dataset was being decoded") from cause
 
-    def _transformed(self, path: str, pixels: NDArray[Any]) -> NDArray[Any]:
+    def _transformed(self, path: str, decoded: Decoded) -> Decoded:
         assert self.transform is not None
+        pixels = np.concatenate(list(decoded.bands))  # a copy, because the function may write into its argument
         try:
-            made = np.ascontiguousarray(self.transform(pixels.copy()))  # a function may write into its argument
+            made = np.ascontiguousarray(self.transform(pixels))
             made = made.astype(made.dtype.newbyteorder("<"), copy=False)
             if of_numpy(made.dtype) is None:
                 raise TypeError(f"array files have no element type for the numpy dtype {made.dtype}")
         except Exception as error:
             error.add_note(f"raised by the transform of {path}")
             raise _TransformError(error) from None
-        return made
+        return Decoded.of(made)
 
 
 def _build(
@@ -430,9 +451,7 @@ def _build(
 
     count = thread_count(threads) or cpu_count()
     try:
-        with warnings.catch_warnings(), ThreadPoolExecutor(count, "onecopy-images") as pool:
-            # Pillow's warning of large images, which `max_bytes` limits: filters are process-wide, so not in a thread.
-            warnings.filterwarnings("ignore", "Image size .* could be decompression bomb")
+        with silenced, ThreadPoolExecutor(count, "onecopy-images") as pool:
             work = partial(_results, pool, 2 * count)
             layout, errors = _planned(job, work)
             file = PartialFile(target, key, layout.size)
@@ -547,16 +566,19 @@ class _Build(NamedTuple):
     def _one(self, number: int) -> tuple[int, str | None]:
         """Decode one image into the file. Return its number, and the reason if it is damaged."""
         try:
-            pixels = self.job.decode(number)
+            decoded = self.job.decode(number)
         except CodecError as error:
             return number, str(error)
-        found, expected = (pixels.shape, pixels.dtype), (self.layout.shapes[number], self.layout.dtype)
+        found, expected = (decoded.shape, decoded.dtype), (self.layout.shapes[number], self.layout.dtype)
         if found != expected:
             wrong = ValueError(
                 f"{self.job.paths[number]}: decoded as {_as_text(found)}, but another image of the same shape as "
                 f"{_as_text(expected)}: the shape of a transform's result may depend only on the shape of its argument"
             )
             raise _TransformError(wrong)
-        if pixels.size:
-            self.file.write(self.layout.place(number)[0], pixels.reshape(-1).view(np.uint8).data)
+        at = self.layout.place(number)[0]
+        for band in decoded.bands:
+            if band.size:
+                self.file.write(at, band.reshape(-1).view(np.uint8).data)
+                at += band.nbytes
         return number, None
