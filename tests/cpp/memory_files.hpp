@@ -1,10 +1,12 @@
-// What this machine, or the policy of this sandbox, lets the tests expect of memory files; asked without onecopy.
+// Memory files, and what this machine, or the policy of this sandbox, lets the tests expect of them; asked without
+// onecopy.
 #pragma once
 
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include "back_end.hpp"
+#include "onecopy/files/memory_file_writer.hpp"
 
 namespace onecopy::testing {
 
@@ -18,6 +20,13 @@ inline bool has_memory_files() {
 #else
   return false;
 #endif
+}
+
+inline Mapping memory_file(Bytes content) {
+  MemoryFileWriter writer("content", content.size());
+  writer.write(content);
+  writer.commit();
+  return writer.open();
 }
 
 }  // namespace onecopy::testing

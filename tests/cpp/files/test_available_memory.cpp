@@ -55,46 +55,34 @@ TEST_CASE("without control groups the machine's available memory counts") {
   CHECK(tree.available().limited_by == "the machine");
 }
 
-TEST_CASE("version 2: a limit minus what is used and is not page cache") {
+TEST_CASE("version 2: a limit minus what is used and is not page cache, in the group and in those above it") {
   const Tree tree("0::/jobs/7\n");
+  tree.version_2("", std::to_string(900 * mib), 20 * mib, 5 * mib);
+  CHECK(tree.available().bytes == 885 * mib);  // as in a container, where the path is not visible
   tree.version_2("/jobs/7", std::to_string(500 * mib), 300 * mib, 100 * mib);
   CHECK(tree.available().bytes == 300 * mib);
   CHECK(tree.available().limited_by == "the control group /sys/fs/cgroup/jobs/7");
   CHECK(held_by_group(tree.folder.path().string() + "/sys/fs/cgroup/jobs/7", 2) == 200 * mib);
   CHECK(held_by_group("/nothing", 2) == 0);
-}
-
-TEST_CASE("version 2: the size from which the kernel slows processes down is a limit") {
-  const Tree tree("0::/jobs/7\n");
-  tree.version_2("/jobs/7", "max", 10 * mib, 0);
-  tree.write("/sys/fs/cgroup/jobs/7/memory.high", std::to_string(200 * mib) + "\n");
-  CHECK(tree.available().bytes == 190 * mib);
-  tree.version_2("/jobs/7", std::to_string(150 * mib), 10 * mib, 0);
-  CHECK(tree.available().bytes == 140 * mib);
-  tree.write("/sys/fs/cgroup/jobs/7/memory.high", "max\n");
-  CHECK(tree.available().bytes == 140 * mib);
-}
-
-TEST_CASE("version 2: the group above counts with what siblings use, and a group without a limit does not") {
-  const Tree tree("0::/jobs/7\n");
-  tree.version_2("/jobs/7", "max", 10 * mib, 0);
-  tree.version_2("/jobs", std::to_string(400 * mib), 350 * mib, 0);
+  tree.version_2("/jobs", std::to_string(400 * mib), 350 * mib, 0);  // siblings use it as well
   CHECK(tree.available().bytes == 50 * mib);
   CHECK(tree.available().limited_by == "the control group /sys/fs/cgroup/jobs");
-}
-
-TEST_CASE("version 2: a limit above the machine's memory does not count, one that is exceeded leaves nothing") {
-  const Tree tree("0::/a\n");
-  tree.version_2("/a", std::to_string(5000 * mib), 0, 0);
-  CHECK(tree.available().limited_by == "the machine");
-  tree.version_2("/a", std::to_string(100 * mib), 200 * mib, 50 * mib);
+  tree.version_2("/jobs/7", std::to_string(100 * mib), 200 * mib, 50 * mib);
   CHECK(tree.available().bytes == 0);
+  for (const char* group : {"", "/jobs", "/jobs/7"}) tree.version_2(group, std::to_string(5000 * mib), 0, 0);
+  CHECK(tree.available().limited_by == "the machine");
 }
 
-TEST_CASE("version 2: in a container the path may not be visible, and the root of the mount is the group") {
-  const Tree tree("0::/kubepods/pod1/c2\n");
-  tree.version_2("", std::to_string(200 * mib), 20 * mib, 5 * mib);
-  CHECK(tree.available().bytes == 185 * mib);
+TEST_CASE("version 2: the size from which the kernel slows processes down is a limit, the lower one counts") {
+  const Tree tree("0::/jobs/7\n");
+  const auto available = [&](const std::string& max, const std::string& high) {
+    tree.version_2("/jobs/7", max, 10 * mib, 0);
+    tree.write("/sys/fs/cgroup/jobs/7/memory.high", high + "\n");
+    return tree.available().bytes;
+  };
+  CHECK(available("max", std::to_string(200 * mib)) == 190 * mib);
+  CHECK(available(std::to_string(150 * mib), std::to_string(200 * mib)) == 140 * mib);
+  CHECK(available(std::to_string(150 * mib), "max") == 140 * mib);
 }
 
 TEST_CASE("version 1: totals of the group and those below it; memory mounted with other controllers") {

@@ -1,27 +1,14 @@
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <mutex>
 #include <shared_mutex>
 
+#include "children.hpp"
 #include "files/fork_mutex.hpp"
 #include "precompiled.hpp"
 
 namespace onecopy {
 namespace {
 
-// What a forked child returns; it is killed if it hangs.
-template <class Work>
-bool is_true_in_child(const Work& work) {
-  const pid_t child = ::fork();
-  if (child == 0) {
-    ::alarm(30);
-    ::_exit(work() ? 0 : 1);
-  }
-  int status = -1;
-  ::waitpid(child, &status, 0);
-  return status == 0;
-}
+using testing::status_of_child;
 
 int renewed = 0;
 
@@ -31,49 +18,41 @@ TEST_CASE("no fork leaves a mutex locked in the child, however threads nest them
   ForkMutex outer;
   ForkMutex inner;
   int sum = 0;
-  std::atomic<bool> stop{false};
-  const auto work = [&] {
-    while (!stop) {
+  const auto work = [&](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
       const std::scoped_lock first(outer);  // NOLINT(modernize-use-scoped-lock): nested
       const std::scoped_lock second(inner);
       ++sum;
       --sum;
     }
   };
-  std::thread one(work);
-  std::thread two(work);
+  const std::jthread one(work);
+  const std::jthread two(work);
   for (int i = 0; i < 200; ++i)
-    CHECK(is_true_in_child([&] {
-      const std::scoped_lock first(inner);  // NOLINT(modernize-use-scoped-lock): nested
-      const std::scoped_lock second(outer);
-      return sum == 0;
-    }));
-  stop = true;
-  one.join();
-  two.join();
+    CHECK(status_of_child([&] {
+            const std::scoped_lock first(inner);  // NOLINT(modernize-use-scoped-lock): nested
+            const std::scoped_lock second(outer);
+            return sum == 0;
+          }) == 0);
 }
 
 TEST_CASE("a fork calls no mutex that another thread has not made completely, or begins to destroy") {
-  std::atomic<bool> stop{false};
-  const auto work = [&] {
-    while (!stop) {
+  const auto work = [](const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
       const ForkMutex brief;
       const SharedForkMutex shared;
     }
   };
-  std::thread one(work);
-  std::thread two(work);
+  const std::jthread one(work);
+  const std::jthread two(work);
   int failed = 0;
-  for (int i = 0; i < 1000; ++i) failed += is_true_in_child([] { return true; }) ? 0 : 1;
+  for (int i = 0; i < 1000; ++i) failed += status_of_child([] { return true; }) == 0 ? 0 : 1;
   CHECK(failed == 0);
-  stop = true;
-  one.join();
-  two.join();
 }
 
 TEST_CASE("a child begins with what a mutex was made with, and the parent does not") {
   ForkMutex mutex([] { ++renewed; });
-  CHECK(is_true_in_child([] { return renewed == 1; }));
+  CHECK(status_of_child([] { return renewed == 1; }) == 0);
   CHECK(renewed == 0);
   CHECK(mutex.try_lock());
   mutex.unlock();
@@ -87,10 +66,10 @@ TEST_CASE("a fork does not wait for a long call, and the child does not either")
     for (step = 1; step != 2;) std::this_thread::yield();
   });
   while (step != 1) std::this_thread::yield();
-  CHECK(is_true_in_child([&] {
-    const std::scoped_lock lock(mutex);
-    return true;
-  }));
+  CHECK(status_of_child([&] {
+          const std::scoped_lock lock(mutex);
+          return true;
+        }) == 0);
   step = 2;
   call.join();
 }

@@ -85,14 +85,4 @@ TEST_CASE_FIXTURE(InFolder, "mappings come and go in many threads while pages ar
   CHECK_FALSE(lost_from());
 }
 
-TEST_CASE_FIXTURE(InFolder, "a private copy loses nothing") {
-  const auto path = folder.write("data", std::vector<std::byte>(size, std::byte{1}));
-  MappingOptions options;
-  options.mode = Mode::copy;
-  const auto copy = Mapping::open(path, options);
-  std::filesystem::resize_file(path, 0);
-  CHECK(std::ranges::count(copy.bytes(), std::byte{1}) == size);
-  CHECK_FALSE(lost_from());
-}
-
 }  // namespace onecopy

@@ -17,17 +17,9 @@ constexpr std::uint64_t two_mib = std::uint64_t{2} << 20U;
 
 constexpr std::array<std::size_t, 3> page_sizes{4096, 16384, 65536};
 
-MappingOptions range(std::uint64_t offset, std::optional<std::uint64_t> length, Mode mode = Mode::map) {
-  MappingOptions options;
-  options.offset = offset;
-  options.length = length;
-  options.mode = mode;
-  return options;
-}
-
 }  // namespace
 
-TEST_CASE("what uses the pages is gone before they are unmapped, the last one first") {
+TEST_CASE_FIXTURE(InFolder, "what uses the pages is gone before they are unmapped, the last one first") {
   struct Marker : PagesUser {
     Marker(Bytes bytes, std::vector<int>& ended, int place) : pages(bytes), order(ended), number(place) {}
     ~Marker() override { order.push_back(number + std::to_integer<int>(pages.back())); }
@@ -35,7 +27,6 @@ TEST_CASE("what uses the pages is gone before they are unmapped, the last one fi
     std::vector<int>& order;
     int number;
   };
-  const testing::ScratchFolder folder;
   const auto path = folder.write("data", std::vector<std::byte>(100, std::byte{1}));
   std::vector<int> order;
   {
@@ -65,18 +56,6 @@ TEST_CASE("page_span covers the range, in whole pages, and no page more") {
   }
 }
 
-TEST_CASE("congruent_after is the first address with the offset's place in 2 MiB") {
-  std::mt19937_64 random(4);
-  for (int round = 0; round < 10'000; ++round) {
-    const std::uint64_t from = (random() >> 17U) & ~std::uint64_t{4095};
-    const std::uint64_t offset = (random() >> 1U) & ~std::uint64_t{4095};
-    const std::uint64_t at = congruent_after(from, offset, two_mib);
-    CHECK(at >= from);
-    CHECK(at - from < two_mib);
-    CHECK(at % two_mib == offset % two_mib);
-  }
-}
-
 TEST_CASE_FIXTURE(InFolder, "any range of a file shows the file's bytes, at every page size, mapped and copied") {
   const auto content = testing::random_bytes(300'001);
   const auto path = folder.write("data", content);
@@ -87,7 +66,7 @@ TEST_CASE_FIXTURE(InFolder, "any range of a file shows the file's bytes, at ever
       const std::uint64_t offset = random() % content.size();
       const std::uint64_t length = random() % (content.size() - offset) + 1;
       const Mode mode = round % 3 == 0 ? Mode::copy : Mode::map;
-      const auto mapping = Mapping::open(path, range(offset, length, mode));
+      const auto mapping = Mapping::open(path, {.offset = offset, .length = length, .mode = mode});
       CHECK(testing::same_bytes(mapping.bytes(), Bytes(content).subspan(offset, length)));
       CHECK(reinterpret_cast<std::uintptr_t>(mapping.bytes().data()) % two_mib == offset % two_mib);
       CHECK(mapping.file_offset() == offset);
@@ -102,7 +81,7 @@ TEST_CASE_FIXTURE(InFolder, "64 bytes after the end can be read, wherever the en
          {std::size_t{1}, page - 65, page - 64, page - 63, page - 1, page, page + 1, 3 * page}) {
       const auto path = folder.write("data", testing::random_bytes(size));
       for (const Mode mode : {Mode::map, Mode::copy}) {
-        const auto mapping = Mapping::open(path, range(0, std::nullopt, mode));
+        const auto mapping = Mapping::open(path, {.mode = mode});
         const volatile std::byte* end = mapping.bytes().data() + mapping.bytes().size();
         for (std::size_t i = 0; i < Mapping::readable_tail; ++i) CHECK(end[i] == std::byte{0});
       }

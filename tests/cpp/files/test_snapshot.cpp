@@ -53,6 +53,10 @@ TEST_CASE_FIXTURE(InFolder, "what changes in a file changes its identity") {
   CHECK(after.inode == before.inode);
   CHECK(after.size == before.size + 4);
   CHECK_THROWS_AS((void)content_identity(-1, true), OsError);
+  const auto again = Mapping::open(path);
+  CHECK_FALSE(again.changed());
+  std::filesystem::remove(path);
+  CHECK(again.changed());
 }
 
 TEST_CASE_FIXTURE(InFolder, "files belong to the user who creates them") {
