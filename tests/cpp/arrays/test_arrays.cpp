@@ -1,36 +1,82 @@
+// What verifying finds is in tests/python/arrays/test_verify.py.
+#include <set>
+
+#include "children.hpp"
 #include "formats/signatures.hpp"
 #include "onecopy/arrays/array_file.hpp"
 #include "onecopy/arrays/array_writer.hpp"
+#include "onecopy/arrays/verify.hpp"
 #include "onecopy/base/error.hpp"
+#include "onecopy/files/memory_file_writer.hpp"
 #include "onecopy/formats/onnx.hpp"
+#include "onecopy/page_cache/warm.hpp"
 #include "precompiled.hpp"
 #include "scratch_folder.hpp"
 
 namespace onecopy {
-TEST_CASE_FIXTURE(InFolder, "a writer that got too little or too much leaves the old file") {
+namespace {
+
+// What a process that died might have left behind.
+std::set<std::string> leftovers() {
+  std::set<std::string> names;
+  for (const auto& folder : {std::filesystem::path("/dev/shm"), std::filesystem::temp_directory_path()}) {
+    std::error_code ignored;
+    for (const auto& entry : std::filesystem::directory_iterator(folder, ignored))
+      if (entry.path().filename().string().starts_with(".onecopy-")) names.insert(entry.path().string());
+  }
+  return names;
+}
+
+FormatError error_of(const std::filesystem::path& path) {
+  try {
+    (void)ArrayFile::open(path);
+  } catch (const FormatError& error) {
+    CHECK(error.kind() == FormatError::not_this_format);
+    CHECK(error.path() == path.string());
+    return error;
+  }
+  throw std::logic_error("it was opened");
+}
+
+}  // namespace
+
+TEST_CASE_FIXTURE(AtPath, "a writer that got too little or too much leaves the old file") {
   const auto bytes = testing::random_bytes(100);
-  save(folder / "file", std::array{NamedArray{{"old", DType::i16, {50}}, bytes}});
-  const auto before = testing::read_file(folder / "file");
+  save(path, std::array{NamedArray{{"old", DType::i16, {50}}, bytes}});
+  const auto before = testing::read_file(path);
+  const auto layout = Layout::plan({{"a", DType::u8, {100}}}, {});
   {
-    ArrayWriter writer(folder / "file", Layout::plan({{"a", DType::u8, {100}}}, {}));
+    ArrayWriter writer(path, layout);
     writer.write(Bytes(bytes).first(99));
-    CHECK_THROWS_WITH_AS(writer.commit(), "'a' lacks its last 1 bytes", FormatError);
+    CHECK_THROWS_AS(writer.commit(), FormatError);
     writer.write(Bytes(bytes).first(1));
     CHECK_THROWS_AS(writer.write(Bytes(bytes).first(1)), FormatError);
   }
   const std::array wrong{NamedArray{{"a", DType::u8, {99}}, bytes}};
-  CHECK_THROWS_AS(save(folder / "file", wrong), FormatError);
-  CHECK(testing::read_file(folder / "file") == before);
+  CHECK_THROWS_AS(save(path, wrong), FormatError);
+  CHECK_THROWS_AS((void)save_to_memory("wrong", wrong), FormatError);
+  CHECK(testing::read_file(path) == before);
   CHECK(folder.file_count() == 1);
+  MemoryFileWriter memory("one byte more than the layout", layout.file_size() + 1);
+  ArrayWriter writer(memory, layout);
+  writer.write(bytes);
+  CHECK_THROWS_AS(writer.commit(), OsError);
 }
 
-TEST_CASE_FIXTURE(InFolder, "a part of a file is no file of arrays") {
-  const auto path = folder.path() / "a.safetensors";
+TEST_CASE("a process that is killed while it fills a memory file leaves nothing") {
+  const auto before = leftovers();
+  CHECK(WTERMSIG(testing::status_of_child([] {
+          MemoryFileWriter writer("half", 40'000'000);
+          writer.write(testing::random_bytes(20'000'000));
+          return ::raise(SIGKILL) == 0;
+        })) == SIGKILL);
+  CHECK(leftovers() == before);
+}
+
+TEST_CASE_FIXTURE(AtPath, "a part of a file is no file of arrays") {
   save(path, {});
-  CHECK_THROWS_WITH_AS((void)ArrayFile::open(path, {.offset = 8, .length = {}}),
-                       doctest::Contains("cannot be opened in part"), OsError);
-  CHECK_THROWS_WITH_AS((void)ArrayFile::open(path, {.length = 8}), doctest::Contains("cannot be opened in part"),
-                       OsError);
+  CHECK_THROWS_AS((void)ArrayFile::open(path, {.offset = 8, .length = {}}), OsError);
+  CHECK_THROWS_AS((void)ArrayFile::open(path, {.length = 8}), OsError);
 }
 
 TEST_CASE_FIXTURE(InFolder,
@@ -40,30 +86,19 @@ TEST_CASE_FIXTURE(InFolder,
   const auto index = ArrayFile::open(path, {}, ShardIndex::accept);
   CHECK(index.index().container() == "shard index");
   CHECK(index.index().entries().empty());
-  try {
-    (void)ArrayFile::open(path);
-    FAIL("opened");
-  } catch (const FormatError& error) {
-    CHECK(error.kind() == FormatError::not_this_format);
-    CHECK(error.found() == "text");
-    CHECK(error.path() == path.string());
-  }
+  CHECK(error_of(path).found() == "text");
   std::ofstream(path) << R"([{"weight_map": 1}])";
   CHECK_THROWS_AS((void)ArrayFile::open(path, {}, ShardIndex::accept), FormatError);
 }
 
-TEST_CASE_FIXTURE(InFolder, "a file of another format is refused with its name and the advice") {
+TEST_CASE_FIXTURE(AtPath, "a file of another format is refused with its name and the advice") {
   const auto refused = [&](std::string content, std::string_view found, std::string_view advice) {
     content.resize(std::max<std::size_t>(content.size(), 64), '\0');
-    try {
-      (void)ArrayFile::open(folder.write("file", std::as_bytes(std::span(content))));
-      FAIL("opened");
-    } catch (const FormatError& error) {
-      CHECK(error.kind() == FormatError::not_this_format);
-      CHECK(found.ends_with(error.found()));
-      CHECK(std::string_view(error.what()).find("found " + std::string(found)) != std::string_view::npos);
-      CHECK(std::string_view(error.what()).ends_with(advice));
-    }
+    std::ofstream(path, std::ios::binary) << content;
+    const auto error = error_of(path);
+    CHECK(found.ends_with(error.found()));
+    CHECK(std::string_view(error.what()).find("found " + std::string(found)) != std::string_view::npos);
+    CHECK(std::string_view(error.what()).ends_with(advice));
   };
   for (const auto& [signature, name, advice] : signatures::other_formats)
     refused(std::string(signature.offset, '\0') + std::string(signature.bytes), name, advice);
@@ -72,21 +107,33 @@ TEST_CASE_FIXTURE(InFolder, "a file of another format is refused with its name a
           "");
 }
 
-TEST_CASE_FIXTURE(InFolder, "rows are the part of an array that a rank takes") {
+TEST_CASE_FIXTURE(AtPath, "rows are the part of an array that a rank takes") {
   const auto data = testing::random_bytes(6 * 20);
   const auto packed = testing::random_bytes(3);
-  const std::array arrays{NamedArray{{"w", DType::i32, {6, 5}}, data}, NamedArray{{"p", DType::f4, {2, 3}}, packed},
-                          NamedArray{{"s", DType::i32, {}}, Bytes(data).first(4)}};
-  save(folder / "file", arrays);
-  const auto file = ArrayFile::open(folder / "file");
+  save(path, std::array{NamedArray{{"w", DType::i32, {6, 5}}, data}, NamedArray{{"p", DType::f4, {2, 3}}, packed},
+                        NamedArray{{"s", DType::i32, {}}, Bytes(data).first(4)}});
+  const auto file = ArrayFile::open(path);
   CHECK(testing::same_bytes(file.rows("w", 2, 4), Bytes(data).subspan(40, 40)));
   CHECK(file.rows("w", 0, 6).size() == data.size());
   CHECK(file.rows("w", 6, 6).empty());
-  CHECK_THROWS_AS((void)file.rows("w", 4, 7), std::out_of_range);
-  CHECK_THROWS_AS((void)file.rows("w", 4, 3), std::out_of_range);
-  CHECK_THROWS_AS((void)file.rows("w", 0, UINT64_MAX), std::out_of_range);
+  for (const auto& [begin, end] :
+       std::array<std::pair<std::uint64_t, std::uint64_t>, 4>{{{4, 7}, {4, 3}, {0, UINT64_MAX}, {7, 7}}})
+    CHECK_THROWS_AS((void)file.rows("w", begin, end), std::out_of_range);
   CHECK_THROWS_AS((void)file.rows("p", 0, 1), std::out_of_range);
   CHECK_THROWS_AS((void)file.rows("s", 0, 1), std::out_of_range);
+}
+
+TEST_CASE_FIXTURE(AtPath, "empty lists of ranges and of names are no bytes, and an inspector belongs to one file") {
+  save(path, std::array{NamedArray{{"a", DType::u8, {3'000'000}}, testing::random_bytes(3'000'000)}});
+  const auto file = ArrayFile::open(path);
+  CHECK(verified_ranges(file, std::vector<ByteRange>{}).empty());
+  CHECK(verify(file, std::vector<std::string>{}).bytes == 0);
+  CHECK(verify(file).bytes == 3'000'000);
+  const WarmOptions options{.inspector = make_verifier(file)};
+  CHECK_THROWS_AS((void)WarmJob::start({{file.mapping(), everything, nullptr}}, options), std::invalid_argument);
+  CHECK(WarmJob::start(file.mapping(), everything, options).wait().verified == 3'000'000);
+  save(path, {});  // verifies by its header alone
+  CHECK(verify(ArrayFile::open(path)).bytes == 0);
 }
 
 }  // namespace onecopy

@@ -80,60 +80,29 @@ TEST_CASE("in_bounds agrees with 128-bit arithmetic at the edges") {
   }
 }
 
-TEST_CASE("crc32c gives the check value of its specification") {
+TEST_CASE(
+    "crc32c by tables and by instruction is the division by the polynomial, wherever bytes begin, end and are cut") {
   constexpr std::string_view digits = "123456789";
-  CHECK(crc32c(0, std::as_bytes(std::span(digits))) == 0xE3069283U);
-  CHECK(crc32c_portable(0, std::as_bytes(std::span(digits))) == 0xE3069283U);
+  CHECK(crc32c(0, std::as_bytes(std::span(digits))) == 0xE3069283U);  // of the specification
   CHECK(crc32c(0, {}) == 0);
-}
-
-namespace {
-
-// Bit by bit, as the polynomial says.
-std::uint32_t crc_by_bits(std::uint32_t before, Bytes bytes) {
-  std::uint32_t state = ~before;
-  for (const std::byte byte : bytes) {
-    state ^= std::to_integer<std::uint32_t>(byte);
-    for (int bit = 0; bit < 8; ++bit) state = (state >> 1U) ^ ((state & 1U) != 0 ? 0x82F63B78U : 0U);
-  }
-  return ~state;
-}
-
-}  // namespace
-
-TEST_CASE("crc32c by tables is the division by the polynomial, at every alignment and length") {
-  std::vector<std::byte> data(100);
-  for (std::size_t i = 0; i < data.size(); ++i) data[i] = static_cast<std::byte>(i * 37 + 11);
-  for (std::size_t start = 0; start < 9; ++start)
-    for (std::size_t length = 0; length < 80; ++length) {
-      const auto part = Bytes(data).subspan(start, length);
-      CHECK(crc32c_portable(0, part) == crc_by_bits(0, part));
-      CHECK(crc32c_portable(0x12345678U, part) == crc_by_bits(0x12345678U, part));
-    }
-}
-
-TEST_CASE("crc32c by instruction agrees with the table, at every alignment and cut") {
-  const auto bytes = testing::random_bytes(300);
-  for (std::size_t begin = 0; begin < 20; ++begin) {
-    for (std::size_t end = begin; end < bytes.size(); end += 7) {
-      const auto part = Bytes(bytes).subspan(begin, end - begin);
-      const auto whole = crc32c_portable(0, part);
-      CHECK(crc32c(0, part) == whole);
-      const auto half = part.size() / 3;
-      CHECK(crc32c(crc32c(0, part.first(half)), part.subspan(half)) == whole);
-    }
-  }
-}
-
-TEST_CASE("crc32c in three streams agrees with the table, where streams begin and end") {
   const auto bytes = testing::random_bytes(40'000);
-  for (const std::size_t length : {12287U, 12288U, 12289U, 24575U, 24576U, 36864U, 39990U}) {
-    for (const std::size_t begin : {0U, 1U, 9U}) {
-      const auto part = Bytes(bytes).subspan(begin, length);
-      CHECK(crc32c(0, part) == crc32c_portable(0, part));
-      CHECK(crc32c(0x12345678U, part) == crc32c_portable(0x12345678U, part));
+  const auto check = [&](std::size_t begin, std::size_t length) {
+    const auto part = Bytes(bytes).subspan(begin, length);
+    for (const std::uint32_t before : {0U, 0x12345678U}) {
+      std::uint32_t state = ~before;
+      for (const std::byte byte : part) {
+        state ^= std::to_integer<std::uint32_t>(byte);
+        for (int bit = 0; bit < 8; ++bit) state = (state >> 1U) ^ ((state & 1U) != 0 ? 0x82F63B78U : 0U);
+      }
+      CHECK(crc32c(before, part) == ~state);
+      CHECK(crc32c_portable(before, part) == ~state);
+      CHECK(crc32c(crc32c(before, part.first(length / 3)), part.subspan(length / 3)) == ~state);
     }
-  }
+  };
+  for (std::size_t begin = 0; begin < 20; ++begin)
+    for (std::size_t length = 0; length < 80; ++length) check(begin, length);
+  for (const std::size_t length : {12287U, 12288U, 12289U, 24575U, 24576U, 36864U, 39990U})  // in three streams
+    for (const std::size_t begin : {0U, 1U, 9U}) check(begin, length);
 }
 
 TEST_CASE("the table of types is in the order of its enum, and names lead back") {
@@ -154,36 +123,35 @@ TEST_CASE("an OsError says operation, path and reason") {
   CHECK(std::string_view(detailed.what()) == "map '/a/b': the file is odd");
 }
 
-TEST_CASE("every piece is worked on once, by any number of threads") {
-  for (const unsigned threads : {0U, 1U, 2U, 8U, 100U}) {
-    std::vector<std::atomic<int>> done(257);
-    for_each_piece(done.size(), threads, [&](std::uint64_t piece) noexcept { return ++done[piece] == 1; });
-    for (const auto& count : done) CHECK(count == 1);
-  }
-}
-
-TEST_CASE("a piece that fails stops the others") {
-  std::atomic<int> done = 0;
-  for_each_piece(1'000'000, 4, [&](std::uint64_t /*piece*/) noexcept { return ++done < 10; });
-  CHECK(done >= 10);
-  CHECK(done < 20);
-}
-
-TEST_CASE("watched pieces are worked on once each, and one that fails stops the others") {
-  for (const unsigned threads : {0U, 1U, 8U, 100U}) {
-    auto done = std::make_shared<std::vector<std::atomic<int>>>(257);
-    const auto work = std::make_shared<std::function<bool(std::uint64_t)>>(
-        [done](std::uint64_t piece) { return ++(*done)[piece] == 1; });
-    const auto watched = watch_pieces(done->size(), threads, work, std::chrono::hours(1));
+TEST_CASE("every piece is worked on once, by any number of threads, and one that fails stops the others") {
+  using Work = std::function<bool(std::uint64_t)>;
+  const auto watch = [](std::uint64_t count, unsigned threads, const Work& work) {
+    const auto watched = watch_pieces(count, threads, std::make_shared<Work>(work), std::chrono::hours(1));
     CHECK(!watched.stalled);
     CHECK(!watched.left);
-    for (const auto& count : *done) CHECK(count == 1);
+  };
+  const auto call = [](std::uint64_t count, unsigned threads, const Work& work) {
+    (void)for_each_piece(count, threads, [&](std::uint64_t piece) noexcept { return work(piece); });
+  };
+  for (const auto& visit : std::array<std::function<void(std::uint64_t, unsigned, const Work&)>, 2>{watch, call}) {
+    for (const unsigned threads : {0U, 1U, 2U, 8U, 100U}) {
+      std::vector<std::atomic<int>> done(257);
+      visit(done.size(), threads, [&](std::uint64_t piece) { return ++done[piece] == 1; });
+      for (const auto& count : done) CHECK(count == 1);
+    }
+    std::atomic<int> tried = 0;
+    visit(1'000'000, 4, [&](std::uint64_t) { return ++tried < 10; });
+    CHECK(tried >= 10);
+    CHECK(tried < 20);
   }
-  auto tried = std::make_shared<std::atomic<int>>(0);
-  const auto failing =
-      std::make_shared<std::function<bool(std::uint64_t)>>([tried](std::uint64_t) { return ++*tried < 10; });
-  (void)watch_pieces(1'000'000, 4, failing, std::chrono::hours(1));
-  CHECK(*tried < 20);
+}
+
+TEST_CASE("pieces that end one after the other are waited for longer than the patience for each") {
+  const auto work = std::make_shared<std::function<bool(std::uint64_t)>>([](std::uint64_t) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    return true;
+  });
+  CHECK_FALSE(watch_pieces(10, 1, work, std::chrono::milliseconds(800)).stalled);
 }
 
 TEST_CASE("pieces that never end are left, and what they use lives until they do") {

@@ -1,30 +1,32 @@
 #include <fcntl.h>
-#include <signal.h>
-#include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <atomic>
 #include <chrono>
 #include <numeric>
-#include <thread>
 
 #include "back_end.hpp"
+#include "children.hpp"
 #include "os/os.hpp"
 #include "precompiled.hpp"
 #include "scratch_folder.hpp"
 
 namespace onecopy::os {
 
+using std::chrono::milliseconds;
+
 TEST_CASE_FIXTURE(InFolder, "reading stops at the end of the file and says how much there was") {
-  const auto path = folder.write("data", testing::random_bytes(100));
-  const auto fd = open_read(path.string());
+  const auto path = folder.write("data", testing::random_bytes(9000)).string();
+  const auto fd = open_read(path);
   REQUIRE(fd);
   std::vector<std::byte> into(200);
-  CHECK(read_at(fd.value.get(), into, 60).value == 40);
-  CHECK(read_at(fd.value.get(), into, 100).value == 0);
-  CHECK(read_at(fd.value.get(), into, 1'000'000).value == 0);
+  for (const auto& [at, expected] : {std::pair(8960, 40), {9000, 0}, {1'000'000, 0}})
+    CHECK(read_at(fd.value.get(), into, static_cast<std::uint64_t>(at)).value == static_cast<std::size_t>(expected));
+  // A small text file is read whole, a large one up to 8 KiB, and a missing one is empty.
+  CHECK(read_text(path).size() == 8192);
+  std::filesystem::resize_file(path, 5);
+  CHECK(read_text(path).size() == 5);
+  CHECK(read_text(path + "none").empty());
+  CHECK(read_text(folder.path().string()).empty());
 }
 
 TEST_CASE_FIXTURE(InFolder, "a missing file, a folder and a FIFO are distinguished without waiting") {
@@ -54,6 +56,18 @@ TEST_CASE_FIXTURE(InFolder, "a claim is of the open file: the same process is re
   CHECK(try_claim(second.value.get()) == 0);
 }
 
+TEST_CASE_FIXTURE(InFolder, "a lock is released by the death of its owner") {
+  const auto fd = open_read(folder.write("lock", testing::random_bytes(1)).string());
+  testing::Child child([&] {
+    static const auto own = open_read((folder / "lock").string());
+    return try_lock(own.value.get()) == 0;
+  });
+  CHECK(child.said() == 1);
+  CHECK(try_lock(fd.value.get()) == EAGAIN);
+  child.kill();
+  CHECK(try_lock(fd.value.get()) == 0);
+}
+
 TEST_CASE_FIXTURE(InFolder, "functions that do not follow a symbolic link report it") {
   folder.write("file", testing::random_bytes(3));
   std::filesystem::create_symlink("file", folder / "link");
@@ -64,36 +78,16 @@ TEST_CASE_FIXTURE(InFolder, "functions that do not follow a symbolic link report
   CHECK(facts_of_entry(link).value.kind == FileKind::link);
   CHECK(facts_of_entry((folder / "file").string()).value.owner == user_id());
   CHECK(open_existing((folder / "none").string()).error == ENOENT);
-  CHECK(create_folder((folder / "private").string(), 0700) == 0);
-  CHECK(facts_of((folder / "private").string()).value.permissions == 0700);
-  const mode_t mask = ::umask(077);
-  CHECK(create_folder((folder / "shared").string(), 0750) == 0);
-  ::umask(mask);
-  CHECK(facts_of((folder / "shared").string()).value.permissions == 0750);
 }
 
-TEST_CASE_FIXTURE(InFolder, "a lock is released by the death of its owner") {
-  const auto path = folder.write("lock", testing::random_bytes(1)).string();
-  const pid_t child = ::fork();
-  if (child == 0) {
-    const auto fd = open_read(path);
-    const bool locked = try_lock(fd.value.get()) == 0;
-    ::pause();
-    ::_exit(locked ? 0 : 1);
+TEST_CASE_FIXTURE(InFolder, "a new folder has the permissions that were asked for, whatever the umask") {
+  const mode_t mask = ::umask(077);
+  for (const unsigned permissions : {0700U, 0750U}) {
+    const auto path = (folder / std::to_string(permissions)).string();
+    CHECK(create_folder(path, permissions) == 0);
+    CHECK(facts_of(path).value.permissions == permissions);
   }
-  const auto fd = open_read(path);
-  bool held = false;
-  for (int i = 0; i < 1000 && !held; ++i) {
-    held = try_lock(fd.value.get()) == EAGAIN;
-    if (!held) {  // ours for a moment: the child has not come that far
-      (void)::flock(fd.value.get(), LOCK_UN);
-      ::usleep(1000);
-    }
-  }
-  CHECK(held);
-  ::kill(child, SIGKILL);
-  ::waitpid(child, nullptr, 0);
-  CHECK(try_lock(fd.value.get()) == 0);
+  ::umask(mask);
 }
 
 TEST_CASE_FIXTURE(InFolder, "moving a descriptor leaves one owner") {
@@ -107,31 +101,15 @@ TEST_CASE_FIXTURE(InFolder, "moving a descriptor leaves one owner") {
   CHECK(::fcntl(number, F_GETFD) == -1);  // closed by the assignment
 }
 
-TEST_CASE_FIXTURE(InFolder, "a small text file is read whole, a large one up to 8 KiB, and a missing one is empty") {
-  const auto path = folder.write("data", testing::random_bytes(9000)).string();
-  CHECK(read_text(path).size() == 8192);
-  std::filesystem::resize_file(path, 5);
-  CHECK(read_text(path).size() == 5);
-  CHECK(read_text(path + "none").empty());
-  CHECK(read_text(folder.path().string()).empty());
-}
-
-TEST_CASE("reserved addresses read as zeros and can be given back in parts") {
-  const auto reserved = reserve_addresses(4 * page_size());
-  REQUIRE(reserved);
-  CHECK(reserved.value[4 * page_size() - 1] == std::byte{0});
-  unmap(reserved.value, page_size());
-  CHECK(reserved.value[page_size()] == std::byte{0});
-  unmap(reserved.value + page_size(), 3 * page_size());
-}
-
 TEST_CASE_FIXTURE(InFolder, "what is written through a shared mapping is in the file, and its time can be put back") {
   const auto fd = open_or_create((folder / "data").string());
   REQUIRE(fd);
   const std::size_t size = 2 * page_size();
   REQUIRE(set_size(fd.value.get(), size) == 0);
-  const auto at = reserve_addresses(size);
+  const auto at = reserve_addresses(2 * size);
   REQUIRE(at);
+  CHECK(at.value[2 * size - 1] == std::byte{0});
+  unmap(at.value + size, size);  // a part is given back
   REQUIRE(map_shared_at(at.value, size, fd.value.get(), 0) == 0);
   at.value[size - 1] = std::byte{7};
   CHECK(sync_memory({at.value, size}) == 0);
@@ -152,16 +130,16 @@ TEST_CASE_FIXTURE(InFolder, "what is written through a shared mapping is in the 
 
 TEST_CASE("the time that a thread waits for the CPU of another is known" * testing::linux_only()) {
   const auto before = cpu_wait_of_thread();
-  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
+  const auto end = std::chrono::steady_clock::now() + milliseconds(200);
   std::vector<std::uint64_t> waited(2 * std::size_t{std::thread::hardware_concurrency()} + 2);
-  std::vector<std::thread> threads;
+  std::vector<std::jthread> threads;
   for (auto& mine : waited) {
     threads.emplace_back([&] {
       while (std::chrono::steady_clock::now() < end) continue;
       mine = cpu_wait_of_thread();
     });
   }
-  for (auto& thread : threads) thread.join();
+  threads.clear();
   const auto sum = std::accumulate(waited.begin(), waited.end(), std::uint64_t{0});
   if (sum == 0) SKIP_CASE("this kernel does not count how long threads wait for a CPU");
   CHECK(sum > 50'000'000);
@@ -174,23 +152,21 @@ TEST_CASE("a process that waits for a name goes on when the holder releases it, 
   auto held = claim_name(name);
   REQUIRE(held);
   CHECK(claim_name(name).error == EADDRINUSE);
-  const auto waits = [&](std::chrono::milliseconds at_most) {
-    const auto start = std::chrono::steady_clock::now();
-    wait_for_name(name, at_most);
-    return std::chrono::steady_clock::now() - start;
-  };
-  CHECK(waits(std::chrono::milliseconds(20)) >= std::chrono::milliseconds(20));
-  std::vector<std::thread> threads;
+  const auto start = std::chrono::steady_clock::now();
+  wait_for_name(name, milliseconds(20));
+  CHECK(std::chrono::steady_clock::now() - start >= milliseconds(20));
+  std::vector<std::jthread> threads;
   std::atomic<int> gone_on{0};
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&] {
-      if (waits(std::chrono::hours(1)) < std::chrono::hours(1)) ++gone_on;
+      wait_for_name(name, std::chrono::hours(1));
+      ++gone_on;
     });
   }
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  std::this_thread::sleep_for(milliseconds(20));
   CHECK(gone_on == 0);
   held.value = {};
-  for (auto& thread : threads) thread.join();
+  threads.clear();
   CHECK(gone_on == 4);
   CHECK(claim_name(name));
 }

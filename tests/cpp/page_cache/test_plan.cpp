@@ -84,19 +84,15 @@ TEST_CASE("a range is isolated where read-ahead would read too much around it") 
 }
 
 TEST_CASE("the plan follows what was measured, and says why") {
-  Conditions conditions;
-  conditions.file_size = 4096 * mib;
-  conditions.missing = 4096 * mib;
-  conditions.available = 20'000 * mib;
-  conditions.read_ahead = 128 * 1024;
+  Conditions conditions{.file_size = 4096 * mib, .available = 20'000 * mib, .read_ahead = 128 * 1024};
+  conditions.missing = conditions.file_size;
   CHECK(choose(conditions, {}).mechanism == Mechanism::populate);
   CHECK(choose(conditions, {}).huge);
   CHECK(choose(conditions, {}).overshoot == 4 * mib);
   CHECK(choose(conditions, {}).at_once == 128 * 1024);
 
   SUBCASE("small pages are read ahead as far as the device does, and what is asked for stays as asked") {
-    WarmOptions small;
-    small.huge = Huge::no;
+    WarmOptions small{.huge = Huge::no};
     conditions.read_ahead = 8 * mib;
     CHECK(choose(conditions, small).overshoot == 12 * mib);
     CHECK(choose(conditions, small).at_once == 8 * mib);
@@ -110,9 +106,7 @@ TEST_CASE("the plan follows what was measured, and says why") {
     const auto plan = choose(conditions, {});
     CHECK(!plan.huge);
     CHECK(plan.reason.find("4.0 GiB is more than half of the 7.8 GiB") != std::string::npos);
-    WarmOptions forced;
-    forced.huge = Huge::yes;
-    CHECK(choose(conditions, forced).huge);
+    CHECK(choose(conditions, {.huge = Huge::yes}).huge);
   }
   SUBCASE("a file larger than memory is not pushed through it") {
     conditions.available = 1000 * mib;
@@ -133,8 +127,7 @@ TEST_CASE("the plan follows what was measured, and says why") {
   }
   SUBCASE("with a large read-ahead and use in order, only huge pages help") {
     conditions.read_ahead = 8 * mib;
-    WarmOptions in_order;
-    in_order.in_order = true;
+    WarmOptions in_order{.in_order = true};
     CHECK(choose(conditions, in_order).mechanism == Mechanism::advise);
     in_order.huge = Huge::no;
     CHECK(choose(conditions, in_order).mechanism == Mechanism::none);
@@ -154,9 +147,7 @@ TEST_CASE("the plan follows what was measured, and says why") {
     CHECK(choose(conditions, {}).most_threads == 64);
     conditions.available = 160 * mib;
     CHECK(choose(conditions, {}).most_threads == 20);
-    WarmOptions three;
-    three.threads = 3;
-    CHECK(choose(conditions, three).most_threads == 3);
+    CHECK(choose(conditions, {.threads = 3}).most_threads == 3);
     conditions.file_system = os::FileSystem{os::Storage::local, "ext4"};
     CHECK(!choose(conditions, {}).slow);
     conditions.latency = 0.008;
@@ -177,8 +168,7 @@ TEST_CASE("the plan follows what was measured, and says why") {
     CHECK(next_threads({.threads = 2, .rate = 100 * mb, .cpu_wait = 0.9}, 0, 64) == 2);  // as many as memory allows
   }
   SUBCASE("what is only read is too large from half of the memory on") {
-    WarmOptions nothing;
-    nothing.mechanism = Mechanism::none;
+    const WarmOptions nothing{.mechanism = Mechanism::none};
     conditions.available = 2 * conditions.file_size;
     CHECK_FALSE(choose(conditions, nothing).too_large);
     conditions.available = 2 * conditions.file_size - 2;

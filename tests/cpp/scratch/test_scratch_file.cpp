@@ -9,6 +9,7 @@
 #include "os/os.hpp"
 #include "precompiled.hpp"
 #include "pretend_pages.hpp"
+#include "scratch/direct_writes.hpp"
 #include "scratch/place.hpp"
 #include "scratch_folder.hpp"
 
@@ -54,7 +55,8 @@ TEST_CASE_FIXTURE(InFolder, "a scratch file is zeros that can be written, in a f
   CHECK(folder.file_count() == 0);
 }
 
-TEST_CASE_FIXTURE(InFolder, "its space is reserved, and not where it is asked not to be") {
+TEST_CASE_FIXTURE(InFolder,
+                  "its space is reserved, and not where it is asked not to be, on no file system of another machine") {
   const auto space_of = [](const ScratchFile& file) {
     struct stat status{};
     REQUIRE(::fstat(file.descriptor(), &status) == 0);
@@ -68,9 +70,6 @@ TEST_CASE_FIXTURE(InFolder, "its space is reserved, and not where it is asked no
   CHECK(sparse.bytes().size() == size);
   CHECK(error_of([&] { (void)scratch_in(folder, std::uint64_t{1} << 62U); }) != 0);
   CHECK(folder.file_count() == 0);
-}
-
-TEST_CASE("a folder on another machine is no place for scratch files") {
   CHECK(obstacle_of({os::Storage::local, ""}).empty());
   CHECK(obstacle_of({os::Storage::remote, "nfs"}).find("nfs") != std::string::npos);
 }
@@ -90,16 +89,13 @@ TEST_CASE_FIXTURE(InFolder, "sizes and ranges that cannot be are errors") {
   CHECK(error_of([&] { scratch.wrote({1, UINT64_MAX}); }) == EINVAL);
   CHECK(error_of([&] { (void)scratch.release(std::array{ByteRange{1001, 0}}); }) == EINVAL);
   CHECK(error_of([&] { (void)scratch.prefetch(std::array{ByteRange{0, 1001}}); }) == EINVAL);
-}
-
-TEST_CASE_FIXTURE(InFolder, "nothing at all can be a scratch file, but not be sealed") {
-  auto scratch = scratch_in(folder, 0);
-  CHECK(scratch.bytes().empty());
-  scratch.copy_in(0, {});
-  CHECK(scratch.release(std::array{ByteRange{0, 0}}).bytes == 0);
-  CHECK(scratch.prefetch(std::array{ByteRange{0, 0}}).complete);
-  scratch.flush();
-  CHECK(error_of([&] { (void)scratch.seal(); }) == EINVAL);
+  auto nothing = scratch_in(folder, 0);  // which can be everything but sealed
+  nothing.copy_in(0, {});
+  CHECK(nothing.bytes().empty());
+  CHECK(nothing.release(std::array{ByteRange{0, 0}}).bytes == 0);
+  CHECK(nothing.prefetch(std::array{ByteRange{0, 0}}).complete);
+  nothing.flush();
+  CHECK(error_of([&] { (void)nothing.seal(); }) == EINVAL);
 }
 
 TEST_CASE_FIXTURE(InFolder, "rows of a block are put at their places") {
@@ -210,10 +206,12 @@ TEST_CASE_FIXTURE(AtPath, "what is sealed becomes a file in place, whole, or not
   CHECK(error_of([&] { scratch.publish(path, head, page + 9999); }) == EINVAL);
   CHECK(error_of([&] { scratch.publish("/no/such/folder/x", head, page + 10'000); }) == ENOENT);
   CHECK(folder.file_count() == 0);
+  REQUIRE(os::set_written(scratch.descriptor(), 12345) == 0);
   const int error = error_of([&] { scratch.publish(path, head, page + 10'004); });
   if (error == EOPNOTSUPP) SKIP_CASE("no unnamed files");
   REQUIRE(error == 0);
   CHECK(folder.file_count() == 1);
+  CHECK(os::facts_of(path.string()).value.mtime_ns == 12345);  // as those know it who were given it before
   const auto written = testing::read_file(path);
   REQUIRE(written.size() == page + 10'004);
   CHECK(testing::same_bytes(std::span(written).first(page), head));
@@ -249,6 +247,37 @@ TEST_CASE_FIXTURE(InFolder,
       const auto written = testing::read_file(path);
       CHECK(testing::same_bytes(std::span(written).subspan(head), content));
     }
+  }
+}
+
+TEST_CASE("the whole pages of a range lie in it, and all bytes beside them are less than one page at each end") {
+  const std::uint64_t unit = std::max<std::uint64_t>(os::page_size(), os::direct_alignment);
+  for (const std::uint64_t offset : {std::uint64_t{0}, std::uint64_t{1}, unit - 1, unit, unit + 1, 5 * unit})
+    for (const std::uint64_t length : {std::uint64_t{0}, std::uint64_t{1}, unit - 1, unit, 2 * unit - 1, 7 * unit}) {
+      const ByteRange whole = DirectWrites::whole_pages({offset, length});
+      CHECK(whole.offset >= offset);
+      CHECK(in_bounds(offset + length, whole.offset, whole.length));
+      CHECK(whole.length % unit == 0);
+      if (whole.length == 0) {
+        CHECK(length < 2 * unit - 1);
+      } else {
+        CHECK(whole.offset % unit == 0);
+        CHECK(whole.offset - offset < unit);
+        CHECK(offset + length - (whole.offset + whole.length) < unit);
+      }
+    }
+}
+
+TEST_CASE_FIXTURE(InFolder, "nothing of what is written directly stays in memory") {
+  constexpr std::uint64_t size = 4 * mib;
+  auto source = scratch_in(folder, size + 64);  // its memory begins at a page
+  source.copy_in(0, testing::random_bytes(size + 64));
+  for (const std::uint64_t behind : {std::uint64_t{0}, std::uint64_t{64}}) {  // past the page cache, and through it
+    auto scratch = scratch_in(folder, size);
+    const auto content = std::as_const(source).bytes().subspan(behind, size);
+    for (std::uint64_t at = 0; at < size; at += mib) scratch.write_direct(at, content.subspan(at, mib));
+    if (const auto resident = scratch.memory().resident) CHECK(*resident == 0);
+    CHECK(testing::same_bytes(scratch.bytes(), content));
   }
 }
 

@@ -1,10 +1,8 @@
-#include <signal.h>
 #include <sys/mman.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <chrono>
 
+#include "children.hpp"
 #include "onecopy/store/store.hpp"
 #include "os/os.hpp"
 #include "precompiled.hpp"
@@ -15,46 +13,14 @@
 namespace onecopy::store {
 namespace {
 
+using testing::Child;
+
 File file_in(const testing::ScratchFolder& folder, const std::string& name) {
   return {Folder::open(folder.path()), name};
 }
 
 struct WithClaim : InFolder {
   const File file = file_in(folder, "a.claim");
-};
-
-// A child that says on a pipe when it has come somewhere, and then waits to be killed.
-class Child {
- public:
-  template <class Work>
-  explicit Child(const Work& work) {
-    std::array<int, 2> pipe{};
-    REQUIRE(::pipe(pipe.data()) == 0);
-    pid_ = ::fork();
-    if (pid_ == 0) {
-      const char said = work() ? 'y' : 'n';
-      (void)!::write(pipe[1], &said, 1);
-      for (;;) ::pause();
-    }
-    (void)!::read(pipe[0], &said_, 1);
-    ::close(pipe[0]);
-    ::close(pipe[1]);
-  }
-  Child(const Child&) = delete;
-  Child& operator=(const Child&) = delete;
-  ~Child() { kill(); }
-
-  bool said_yes() const { return said_ == 'y'; }
-  void kill() {
-    if (pid_ == 0) return;
-    ::kill(pid_, SIGKILL);
-    ::waitpid(pid_, nullptr, 0);
-    pid_ = 0;
-  }
-
- private:
-  pid_t pid_ = 0;
-  char said_ = 0;
 };
 
 }  // namespace
@@ -81,6 +47,7 @@ TEST_CASE_FIXTURE(WithClaim, "a claim records its holder, its key, and the progr
   CHECK_FALSE(look_at_claim(file));
   const auto claim = Claim::take(file, "the key");
   report_progress(12345);
+  std::thread([] { report_progress(77); }).join();  // which builds nothing
   const auto facts = look_at_claim(file);
   REQUIRE(facts);
   CHECK(facts->held);
@@ -90,13 +57,6 @@ TEST_CASE_FIXTURE(WithClaim, "a claim records its holder, its key, and the progr
   CHECK(facts->holder.since_ns > 1'600'000'000'000'000'000);
 }
 
-TEST_CASE_FIXTURE(WithClaim, "a thread that builds nothing reports no progress of another thread's build") {
-  const auto claim = Claim::take(file, "a");
-  report_progress(1000);
-  std::thread([] { report_progress(77); }).join();
-  CHECK(look_at_claim(file)->holder.bytes == 1000);
-}
-
 TEST_CASE_FIXTURE(InFolder,
                   "a folder is claimed by one at a time, without a file, and a forked child does not keep the claim") {
   const auto claimed = file_in(folder, "unused").folder;
@@ -104,7 +64,7 @@ TEST_CASE_FIXTURE(InFolder,
   REQUIRE(claim);
   CHECK_FALSE(Claim::take(claimed));
   const Child child([&] { return claim->is_inherited() && !Claim::take(claimed); });
-  CHECK(child.said_yes());
+  CHECK(child.said());
   claim.reset();
   CHECK(Claim::take(claimed));  // and the child lives
   CHECK(folder.file_count() == 0);
@@ -115,7 +75,7 @@ TEST_CASE_FIXTURE(WithClaim, "the claim of a process that was killed is stale, a
     static const auto claim = Claim::take(file, "a");
     return claim.has_value();
   });
-  REQUIRE(child.said_yes());
+  REQUIRE(child.said());
   CHECK(look_at_claim(file)->held);
   CHECK_FALSE(Claim::take(file, "a"));
   child.kill();
@@ -133,7 +93,7 @@ TEST_CASE_FIXTURE(InFolder, "of a builder that was killed no claim is waited for
     tell_wait(ours);
     return claim.has_value();
   });
-  REQUIRE(child.said_yes());
+  REQUIRE(child.said());
   const auto claim = Claim::take(files_of(opened, ours).claim, "a");
   Holder waiting;
   waiting.waits_for = theirs;
@@ -146,7 +106,7 @@ TEST_CASE_FIXTURE(WithClaim, "a forked child does not keep the claim of its pare
   auto claim = Claim::take(file, "a");
   const Child child(
       [&] { return claim->is_inherited() && Claim::is_ours(file); });  // to ask for it is to ask for oneself
-  CHECK(child.said_yes());
+  CHECK(child.said());
   claim.reset();
   CHECK(Claim::take(file, "a"));  // and the child lives
 }
@@ -158,7 +118,7 @@ TEST_CASE_FIXTURE(WithClaim, "a forked child that releases inherited claims take
     claim.reset();
     return !Claim::is_ours(file);
   });
-  CHECK(child.said_yes());
+  CHECK(child.said());
   child.kill();
   CHECK(look_at_claim(file)->held);
   CHECK(look_at_claim(file)->holder.bytes == 77);
@@ -177,31 +137,14 @@ TEST_CASE_FIXTURE(WithClaim, "releasing a claim whose file was removed leaves th
 
 TEST_CASE_FIXTURE(WithClaim, "a forked child does not take the claim of a third one for its parent's") {
   auto claim = Claim::take(file, "a");
-  std::array<int, 2> go{};
-  REQUIRE(::pipe(go.data()) == 0);
-  std::array<int, 2> answer{};
-  REQUIRE(::pipe(answer.data()) == 0);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    char byte = 0;
-    (void)!::read(go[0], &byte, 1);
-    byte = Claim::is_ours(file) ? 'y' : 'n';
-    (void)!::write(answer[1], &byte, 1);
-    ::_exit(0);
-  }
+  const auto is_ours_elsewhere = [&] { return Claim::is_ours(file); };
+  CHECK(testing::status_of_child(is_ours_elsewhere) == 0);
   // The same inode, as after the parent's end, with what another process would have written into it.
-  {
-    const auto fd = os::open_existing(file.at());
-    const std::string other =
-        "                 999                  999                    0                                -\na";
-    REQUIRE(os::write_at(fd.value.get(), std::as_bytes(std::span(other)), 0));
-  }
-  (void)!::write(go[1], "g", 1);
-  char said = 0;
-  (void)!::read(answer[0], &said, 1);
-  ::waitpid(child, nullptr, 0);
-  CHECK(said == 'n');
-  for (const int fd : {go[0], go[1], answer[0], answer[1]}) ::close(fd);
+  const auto fd = os::open_existing(file.at());
+  const std::string other =
+      "                 999                  999                    0                                -\na";
+  REQUIRE(os::write_at(fd.value.get(), std::as_bytes(std::span(other)), 0));
+  CHECK(testing::status_of_child(is_ours_elsewhere) != 0);
 }
 
 TEST_CASE("of many processes and threads that take and release one claim, one has it at a time") {
@@ -224,20 +167,13 @@ TEST_CASE("of many processes and threads that take and release one claim, one ha
       ++taken;
     }
   };
-  std::array<pid_t, 3> children{};
-  for (pid_t& child : children) {
-    child = ::fork();
-    if (child != 0) continue;
+  const auto in_two_threads = [&] {
     std::thread other(work);
     work();
     other.join();
-    ::_exit(0);
-  }
-  for (const pid_t child : children) {
-    int status = 1;
-    ::waitpid(child, &status, 0);
-    CHECK(status == 0);
-  }
+    return true;
+  };
+  CHECK(testing::statuses_of_children(3, in_two_threads) == std::vector<int>(3));
   CHECK(seen->together == 0);
   CHECK(folder.file_count() == 0);
   ::munmap(memory, sizeof(Seen));
