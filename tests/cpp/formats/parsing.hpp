@@ -1,9 +1,11 @@
-// What tests of parsers share: files as text, and damage that no parser may take for more than a refusal.
+// What tests of parsers share: files as text, what is found in them, and damage that no parser may take for more than a
+// refusal.
 #pragma once
 
 #include <doctest/doctest.h>
 
 #include <cstdint>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -12,8 +14,8 @@
 #include <string_view>
 #include <vector>
 
+#include "onecopy/base/error.hpp"
 #include "onecopy/formats/index.hpp"
-#include "refusal.hpp"
 
 namespace onecopy::testing {
 
@@ -26,10 +28,63 @@ inline std::string contents(const std::filesystem::path& path) {
   return file;
 }
 
-inline std::vector<std::uint64_t> shape_of(const Entry& entry) { return {entry.shape.begin(), entry.shape.end()}; }
+// `file` with a number at `at`.
+template <class Number>
+std::string with(std::string file, std::size_t at, Number value) {
+  std::memcpy(file.data() + at, &value, sizeof(value));
+  return file;
+}
+
+template <class Number>
+std::string put(Number value) {
+  return with(std::string(sizeof(value), '\0'), 0, value);
+}
+
+template <class Number>
+Number number_in(std::string_view file, std::size_t at) {
+  Number value{};
+  std::memcpy(&value, file.data() + at, sizeof(value));
+  return value;
+}
+
+// The kind and the place of the error, and not its words: "truncated at 12", "malformed" where the place is unknown, or
+// "accepted".
+template <class Call>
+std::string refusal(const Call& call) {
+  try {
+    (void)call();
+  } catch (const FormatError& error) {
+    const auto offset = error.offset();
+    return std::string(to_string(error.kind())) + (offset ? " at " + std::to_string(*offset) : "");
+  }
+  return "accepted";
+}
+
+template <auto parse>
+std::string error_in(std::string_view file) {
+  return refusal([&] { return parse(bytes_of(file)); });
+}
 
 inline std::string_view data_of(std::string_view file, const Entry* entry) {
   return entry == nullptr ? "no entry" : file.substr(entry->offset, entry->length);
+}
+
+// The entries in their order, each as "name type[2,3] strides(3,1) = bytes;": strides and bytes where there are any.
+inline std::string listed(std::string_view file, const Index& index) {
+  std::string all;
+  const auto numbers = [&](std::string_view before, std::span<const std::uint64_t> some, std::string_view behind) {
+    all += before;
+    for (std::size_t i = 0; i < some.size(); ++i) all += (i == 0 ? "" : ",") + std::to_string(some[i]);
+    all += behind;
+  };
+  for (const Entry& entry : index.entries()) {
+    all += (all.empty() ? "" : "; ") + std::string(entry.name) + " ";
+    all += entry.raw_type.empty() ? to_string(entry.dtype) : entry.raw_type;
+    numbers("[", entry.shape, "]");
+    if (!entry.strides.empty()) numbers(" strides(", entry.strides, ")");
+    if (entry.length != 0) all.append(" = ").append(data_of(file, &entry));
+  }
+  return all;
 }
 
 inline std::vector<ByteRange> ranges_of(const Index& index) {

@@ -1,6 +1,5 @@
 #include "flatbuffer_builder.hpp"
 #include "formats/parsing.hpp"
-#include "onecopy/base/error.hpp"
 #include "onecopy/formats/executorch.hpp"
 #include "precompiled.hpp"
 
@@ -12,10 +11,7 @@ using namespace testing;
 using flatbuffer_test::file_of;
 using flatbuffer_test::TableOf;
 
-template <class Number>
-void put(std::string& file, std::size_t at, Number value) {
-  std::memcpy(file.data() + at, &value, sizeof(value));
-}
+constexpr auto error_of = error_in<executorch::parse>;
 
 TableOf segment(std::uint64_t offset, std::uint64_t size) { return TableOf().number(0, offset).number(1, size); }
 
@@ -33,13 +29,11 @@ TableOf layout(std::int8_t type, const std::vector<std::int32_t>& sizes, const s
 std::string program(const TableOf& root, const std::string& segments, std::uint32_t header_length = 32) {
   std::string header("eh00", 4);
   header.resize(header_length);
-  put(header, 4, header_length);
-  auto file = file_of(root, "ET12", header);
+  auto file = file_of(root, "ET12", with(header, 4, header_length));
   const std::uint64_t size = file.size();
-  while (file.size() % 16 != 0) file.push_back('\0');
-  put(file, 16, size);
-  put(file, 24, std::uint64_t{file.size()});
-  if (header_length >= 32) put(file, 32, std::uint64_t{segments.size()});
+  file.resize((size + 15) / 16 * 16);
+  file = with(with(file, 16, size), 24, std::uint64_t{file.size()});
+  if (header_length >= 32) file = with(file, 32, std::uint64_t{segments.size()});
   return file + segments;
 }
 
@@ -47,26 +41,13 @@ std::string flat_tensor(const TableOf& root, const std::string& segments) {
   std::string header("FH01\x28\0\0\0", 8);
   header.resize(48);
   auto file = file_of(root, "FT01", header);
-  put(file, 16, std::uint64_t{48});
-  put(file, 24, std::uint64_t{file.size() - 48});
-  while (file.size() % 16 != 0) file.push_back('\0');
-  put(file, 32, std::uint64_t{file.size()});
-  put(file, 40, std::uint64_t{segments.size()});
-  return file + segments;
+  file = with(with(file, 16, std::uint64_t{48}), 24, std::uint64_t{file.size() - 48});
+  file.resize((file.size() + 15) / 16 * 16);
+  return with(with(file, 32, std::uint64_t{file.size()}), 40, std::uint64_t{segments.size()}) + segments;
 }
-
-std::string error_of(std::string_view file) {
-  return testing::refusal([&] { return executorch::parse(bytes_of(file)); });
-}
-
-std::vector<std::uint64_t> copy_of(std::span<const std::uint64_t> numbers) { return {numbers.begin(), numbers.end()}; }
 
 // Segments "constants", "named" and "other", of 16, 4 and 5 bytes.
-const std::string three_segments =
-    "0123456789ABCDEF"
-    "NAME"
-    "............"
-    "OTHER";
+const std::string three_segments = "0123456789ABCDEFNAME............OTHER";
 
 TableOf three() {
   return TableOf()
@@ -78,7 +59,7 @@ TableOf three() {
 }
 
 std::string golden(std::string_view name) {
-  return testing::contents(std::filesystem::path(ONECOPY_GOLDEN) / "executorch" / name);
+  return contents(std::filesystem::path(ONECOPY_GOLDEN) / "executorch" / name);
 }
 
 }  // namespace
@@ -94,17 +75,9 @@ TEST_CASE("a program of ExecuTorch says where its named data, constants and segm
     CHECK(index.metadata().at("schema") == "ET12");
     CHECK(index.metadata().at("version") == "3");
     CHECK(index.metadata().at("methods") == "forward, encode");
-    REQUIRE(index.entries().size() == 6);
-    CHECK(data_of(file, index.find("weights")) == "NAME");
-    CHECK(data_of(file, index.find("the same")) == "NAME");
-    CHECK(data_of(file, index.find("constant.1")) == "0123");
-    CHECK(data_of(file, index.find("constant.2")) == "456789ABCDEF");
-    CHECK(index.find("constant.3")->length == 0);
-    CHECK(data_of(file, index.find("segment.2")) == "OTHER");
-    for (const Entry& entry : index.entries()) {
-      CHECK(entry.dtype == DType::u8);
-      CHECK(copy_of(entry.shape) == std::vector<std::uint64_t>{entry.length});
-    }
+    CHECK(listed(file, index) ==
+          "weights U8[4] = NAME; the same U8[4] = NAME; constant.1 U8[4] = 0123; constant.2 U8[12] = 456789ABCDEF; "
+          "constant.3 U8[0]; segment.2 U8[5] = OTHER");
     CHECK(index.data_offset() == file.size() - three_segments.size());
   }
 }
@@ -116,47 +89,32 @@ TEST_CASE("a program without segments has its data inside, and no header") {
                                 .tables(4, {segment(0, 0)})
                                 .table(5, constants(0, {0})),
                             "ET12");
-  const auto index = executorch::parse(bytes_of(file));
-  REQUIRE(index.entries().size() == 2);
-  CHECK(data_of(file, index.find("constant.1")) == "abcd");
-  CHECK(data_of(file, index.find("delegate.0")) == "compiled");
+  CHECK(listed(file, executorch::parse(bytes_of(file))) == "constant.1 U8[4] = abcd; delegate.0 U8[8] = compiled");
   CHECK(error_of(file_of(TableOf(), "ET12")) == "accepted");
   CHECK(error_of(file_of(TableOf().tables(4, {segment(0, 1)}), "ET12")) == "out_of_bounds");
 }
 
 TEST_CASE("data of ExecuTorch has types and shapes, and strides where its axes are not in order") {
-  const std::string segments(96, 'x');
-  auto whole = named("w", 0).table(2, layout(6, {2, 3}, {0, 1}));
-  auto swapped = named("swapped", 1).table(2, layout(5, {2, 3, 4}, {2, 0, 1}));
-  auto scalar = named("scalar", 2).table(2, layout(4, {}, {}));
-  auto packed = named("packed", 3).table(2, layout(16, {5}, {0}));
-  auto strange = named("strange", 3).table(2, layout(99, {5}, {0}));
+  const std::string segments =
+      "whole...whole...whole...swapped.swapped.swapped.swapped.swapped.swapped.scalar..PPPSS..B";
   const auto file = flat_tensor(
       TableOf()
           .number(0, 0U)
-          .tables(1, {segment(0, 24), segment(24, 48), segment(72, 8), segment(80, 3), segment(83, 2), segment(90, 1)})
-          .tables(2, {whole, swapped, scalar, packed, strange, named("bytes", 4)}),
+          .tables(1, {segment(0, 24), segment(24, 48), segment(72, 8), segment(80, 3), segment(83, 2), segment(87, 1)})
+          .tables(2, {named("w", 0).table(2, layout(6, {2, 3}, {0, 1})),
+                      named("swapped", 1).table(2, layout(5, {2, 3, 4}, {2, 0, 1})),
+                      named("scalar", 2).table(2, layout(4, {}, {})), named("packed", 3).table(2, layout(16, {5}, {0})),
+                      named("strange", 3).table(2, layout(99, {5}, {0})), named("bytes", 4)}),
       segments);
   CHECK(executorch::is_ptd(bytes_of(file)));
   const auto index = executorch::parse(bytes_of(file));
   CHECK(index.container() == "ptd");
   CHECK(index.metadata().at("schema") == "FT01");
-  REQUIRE(index.entries().size() == 7);
-  const auto& w = *index.find("w");
-  CHECK(w.dtype == DType::f32);
-  CHECK(copy_of(w.shape) == std::vector<std::uint64_t>{2, 3});
-  CHECK(w.strides.empty());
-  CHECK(w.offset == index.data_offset());
-  const auto& other = *index.find("swapped");
-  CHECK(other.dtype == DType::f16);
-  CHECK(copy_of(other.shape) == std::vector<std::uint64_t>{2, 3, 4});
-  CHECK(copy_of(other.strides) == std::vector<std::uint64_t>{3, 1, 6});
-  CHECK(index.find("scalar")->shape.empty());
-  CHECK(index.find("scalar")->dtype == DType::i64);
-  CHECK(index.find("packed")->raw_type == "QUINT4X2");
-  CHECK(index.find("strange")->raw_type == "type 99");
-  CHECK(index.find("bytes")->length == 2);
-  CHECK(index.find("segment.5")->length == 1);
+  CHECK(listed(file, index) == "w F32[2,3] = " + segments.substr(0, 24) +
+                                   "; swapped F16[2,3,4] strides(3,1,6) = " + segments.substr(24, 48) +
+                                   "; scalar I64[] = scalar..; packed QUINT4X2[5] = PPP; strange type 99[5] = PPP; "
+                                   "bytes U8[2] = SS; segment.5 U8[1] = B");
+  CHECK(index.find("w")->offset == index.data_offset());
 }
 
 TEST_CASE("every type of ExecuTorch has its size, and those with several elements in a byte have any") {
@@ -167,8 +125,8 @@ TEST_CASE("every type of ExecuTorch has its size, and those with several element
     CAPTURE(type);
     const auto error = [&](std::size_t length) {
       auto tensor = named("t", 0).table(2, layout(static_cast<std::int8_t>(type), {6}, {0}));
-      const auto tables = TableOf().number(0, 0U).tables(1, {segment(0, length)}).tables(2, {tensor});
-      return error_of(flat_tensor(tables, std::string(length, 'x')));
+      return error_of(
+          flat_tensor(TableOf().tables(1, {segment(0, length)}).tables(2, {tensor}), std::string(length, 'x')));
     };
     const std::size_t size = 6 * std::size_t{bytes_of_type[type]};
     CHECK(error(size != 0 ? size : 3) == "accepted");
@@ -176,34 +134,27 @@ TEST_CASE("every type of ExecuTorch has its size, and those with several element
   }
 }
 
-TEST_CASE("what is no program and no data of ExecuTorch is refused") {
+TEST_CASE("what is no file of ExecuTorch, and headers that do not fit the file, are refused") {
   CHECK(error_of("ET12") == "not_this_format");
   CHECK(!executorch::is_pte(bytes_of("BUDGET12 and more text than that")));
   CHECK(error_of(file_of(TableOf(), "ET11")) == "unsupported");
   CHECK(error_of(file_of(TableOf(), "FT02")) == "unsupported");
   CHECK(error_of(file_of(TableOf(), "FT01")) == "not_this_format");
-}
-
-TEST_CASE("headers of ExecuTorch that do not fit the file are refused") {
   const auto good = program(three(), three_segments);
-  const auto with = [](std::string file, std::size_t at, auto value) {
-    put(file, at, value);
-    return error_of(file);
-  };
-  CHECK(with(good, 12, UINT32_MAX) == "truncated at 16");
-  CHECK(with(good, 12, 4U) == "truncated at 16");
-  CHECK(with(good, 12, 16U) == "malformed at 16");
-  CHECK(with(good, 16, UINT64_MAX) == "truncated");
-  CHECK(with(good, 24, UINT64_MAX) == "truncated");
-  CHECK(with(good, 24, std::uint64_t{48}) == "inconsistent");
-  CHECK(with(good, 32, std::uint64_t{three_segments.size() + 1}) == "truncated");
-  CHECK(with(good, 24, std::uint64_t{0}) == "out_of_bounds");
+  CHECK(error_of(with(good, 12, UINT32_MAX)) == "truncated at 16");
+  CHECK(error_of(with(good, 12, 4U)) == "truncated at 16");
+  CHECK(error_of(with(good, 12, 16U)) == "malformed at 16");
+  CHECK(error_of(with(good, 16, UINT64_MAX)) == "truncated");
+  CHECK(error_of(with(good, 24, UINT64_MAX)) == "truncated");
+  CHECK(error_of(with(good, 24, std::uint64_t{48})) == "inconsistent");
+  CHECK(error_of(with(good, 32, std::uint64_t{three_segments.size() + 1})) == "truncated");
+  CHECK(error_of(with(good, 24, std::uint64_t{0})) == "out_of_bounds");
   CHECK(error_of(good.substr(0, good.size() - 1)) == "truncated");
   const auto data = flat_tensor(TableOf(), "x");
   CHECK(error_of(data) == "accepted");
-  CHECK(with(data, 12, 32U) == "malformed at 16");
-  CHECK(with(data, 16, UINT64_MAX) == "truncated");
-  CHECK(with(data, 24, UINT64_MAX) == "truncated");
+  CHECK(error_of(with(data, 12, 32U)) == "malformed at 16");
+  CHECK(error_of(with(data, 16, UINT64_MAX)) == "truncated");
+  CHECK(error_of(with(data, 24, UINT64_MAX)) == "truncated");
 }
 
 TEST_CASE("segments, constants and layouts that do not fit are refused, with the reason") {
@@ -235,30 +186,23 @@ TEST_CASE("files that ExecuTorch wrote open") {
   const auto program = golden("small.pte");
   const auto index = executorch::parse(bytes_of(program));
   CHECK(index.metadata().at("methods") == "forward");
-  CHECK(data_of(program, index.find("weights")) == "named data");
-  CHECK(data_of(program, index.find("the same")) == "named data");
-  CHECK(data_of(program, index.find("other")).size() == 20);
-  CHECK(data_of(program, index.find("constant.1")) == std::string_view("first constant\0\0", 16));
-  CHECK(data_of(program, index.find("constant.2")) == "second");
-  CHECK(data_of(program, index.find("segment.1")) == "changes");
   CHECK(index.entries().size() == 6);
+  for (const auto& [name, data] : {std::pair("weights", "named data"),
+                                   {"the same", "named data"},
+                                   {"constant.2", "second"},
+                                   {"segment.1", "changes"}})
+    CHECK(data_of(program, index.find(name)) == data);
+  CHECK(data_of(program, index.find("constant.1")) == std::string_view("first constant\0\0", 16));
+  CHECK(data_of(program, index.find("other")).size() == 20);
 
   const auto data = golden("small.ptd");
   const auto tensors = executorch::parse(bytes_of(data));
-  REQUIRE(tensors.entries().size() == 3);
-  const auto& plain = *tensors.find("plain");
-  CHECK(plain.dtype == DType::f32);
-  CHECK(copy_of(plain.shape) == std::vector<std::uint64_t>{2, 3});
-  CHECK(plain.strides.empty());
-  const auto& last = *tensors.find("channels_last");
-  CHECK(last.dtype == DType::i16);
-  CHECK(copy_of(last.shape) == std::vector<std::uint64_t>{2, 2, 3, 4});
-  CHECK(copy_of(last.strides) == std::vector<std::uint64_t>{24, 1, 8, 2});
-  // The element at [1, 1, 2, 3] of an arange is the last one.
-  std::int16_t number = 0;
-  std::memcpy(&number, data.data() + last.offset + 2 * (24 + 1 + 2 * 8 + 3 * 2), sizeof(number));
-  CHECK(number == 47);
+  const auto text = listed(data, tensors);
+  CHECK(text.find("plain F32[2,3] = ") != std::string::npos);
+  CHECK(text.find("channels_last I16[2,2,3,4] strides(24,1,8,2) = ") != std::string::npos);
   CHECK(data_of(data, tensors.find("blob")) == "a blob");
+  // The element at [1, 1, 2, 3] of an arange is the last one.
+  CHECK(number_in<std::int16_t>(data, tensors.find("channels_last")->offset + 2 * (24 + 1 + 2 * 8 + 3 * 2)) == 47);
 }
 
 }  // namespace onecopy

@@ -1,5 +1,4 @@
 #include "formats/parsing.hpp"
-#include "onecopy/base/error.hpp"
 #include "onecopy/formats/gguf.hpp"
 #include "precompiled.hpp"
 
@@ -7,13 +6,6 @@ namespace onecopy {
 namespace {
 
 using namespace testing;
-
-template <class Number>
-std::string put(Number value) {
-  std::string bytes(sizeof(value), '\0');
-  std::memcpy(bytes.data(), &value, sizeof(value));
-  return bytes;
-}
 
 std::string text(std::string_view value) { return put(std::uint64_t{value.size()}) + std::string(value); }
 
@@ -48,23 +40,17 @@ struct File {
   }
 };
 
-std::string error_of(const std::string& file) {
-  return testing::refusal([&] { return gguf::parse(bytes_of(file)); });
-}
-
+std::string error_of(const std::string& file) { return error_in<gguf::parse>(file); }
 std::string error_of(const File& file) { return error_of(file.bytes()); }
-
-std::string golden(std::string_view name) {
-  return testing::contents(std::filesystem::path(ONECOPY_GOLDEN) / "gguf" / name);
-}
 
 }  // namespace
 
 TEST_CASE("blocks, scalars and tensors of nothing are found where they lie, in both versions") {
+  const auto blocks = std::string(288, 'x');
   for (const std::uint32_t version : {2U, 3U}) {
     const auto file =
         File{.tensors = {tensor("q", {256, 2}, 12, 0), tensor("one", {}, 28, 288), tensor("none", {0}, 8, 0)},
-             .data = std::string(296, 'x'),
+             .data = blocks + "12345678",
              .version = version}
             .bytes();
     CHECK(gguf::is_gguf(bytes_of(file)));
@@ -73,25 +59,15 @@ TEST_CASE("blocks, scalars and tensors of nothing are found where they lie, in b
     CHECK(index.kind() == Kind::foreign);
     CHECK(index.data_offset() == file.size() - 296);
     CHECK(index.metadata().at("GGUF.version") == std::to_string(version));
-    REQUIRE(index.entries().size() == 3);
-    const auto& q = *index.find("q");
-    CHECK(q.raw_type == "Q4_K");
-    CHECK(shape_of(q) == std::vector<std::uint64_t>{2, 256});
-    CHECK(q.range() == ByteRange{index.data_offset(), 288});
-    CHECK(index.find("one")->shape.empty());
-    CHECK(index.find("one")->length == 8);
-    CHECK(index.find("none")->length == 0);
+    CHECK(listed(file, index) == "q Q4_K[2,256] = " + blocks + "; one F64[] = 12345678; none Q8_0[0]");
   }
-}
-
-TEST_CASE("the data begins at the first multiple of the alignment, wherever the header ends") {
+  // The data begins at the first multiple of the alignment, wherever the header ends.
   for (std::size_t length = 0; length <= 32; ++length) {
     const auto file = File{.pairs = {pair("name", 8, text(std::string(length, 'x')))},
-                           .tensors = {tensor("w", {3, 2}, 0, 0)},
-                           .data = std::string(24, 'x')}
+                           .tensors = {tensor("w", {1, 2}, 0, 0)},
+                           .data = "12345678"}
                           .bytes();
-    const auto index = gguf::parse(bytes_of(file));
-    CHECK(index.find("w")->range() == ByteRange{file.size() - 24, 24});
+    CHECK(listed(file, gguf::parse(bytes_of(file))) == "w F32[2,1] = 12345678");
   }
 }
 
@@ -142,20 +118,24 @@ TEST_CASE("a GGUF file may say its alignment") {
 }
 
 TEST_CASE("every type of ggml has its size, and those that it removed are refused") {
-  const auto length_of = [](std::uint32_t type, std::uint64_t row) {
-    const auto file = File{.tensors = {tensor("w", {row, 3}, type, 0)}, .data = std::string(300 * 3, 'x')}.bytes();
-    const auto index = gguf::parse(bytes_of(file));
-    return std::pair(std::string(index.find("w")->raw_type), index.find("w")->length / 3);
+  struct Facts {
+    std::uint32_t type;
+    std::uint64_t row;
+    std::string name;
+    std::size_t bytes;
   };
-  using Facts = std::pair<std::string, std::uint64_t>;
-  CHECK(length_of(2, 32) == Facts("Q4_0", 18));
-  CHECK(length_of(8, 32) == Facts("Q8_0", 34));
-  CHECK(length_of(15, 256) == Facts("Q8_K", 292));
-  CHECK(length_of(23, 256) == Facts("IQ4_XS", 136));
-  CHECK(length_of(34, 256) == Facts("TQ1_0", 54));
-  CHECK(length_of(39, 32) == Facts("MXFP4", 17));
-  CHECK(length_of(40, 64) == Facts("NVFP4", 36));
-  CHECK(length_of(42, 64) == Facts("Q2_0", 18));
+  for (const auto& [type, row, name, bytes] : std::vector<Facts>{{2, 32, "Q4_0", 18},
+                                                                 {8, 32, "Q8_0", 34},
+                                                                 {15, 256, "Q8_K", 292},
+                                                                 {23, 256, "IQ4_XS", 136},
+                                                                 {34, 256, "TQ1_0", 54},
+                                                                 {39, 32, "MXFP4", 17},
+                                                                 {40, 64, "NVFP4", 36},
+                                                                 {42, 64, "Q2_0", 18}}) {
+    const std::string data(bytes * 3, 'x');
+    const auto file = File{.tensors = {tensor("w", {row, 3}, type, 0)}, .data = data + "y"}.bytes();
+    CHECK(listed(file, gguf::parse(bytes_of(file))) == "w " + name + "[3," + std::to_string(row) + "] = " + data);
+  }
   for (const std::uint32_t type : {4U, 5U, 31U, 32U, 33U, 36U, 37U, 38U})
     CHECK(error_of(File{.tensors = {tensor("w", {256}, type, 0)}}) == "unsupported at 49");
   CHECK(error_of(File{.tensors = {tensor("w", {256}, 43, 0)}}) == "unsupported at 49");
@@ -208,36 +188,32 @@ TEST_CASE("what does not fit into a GGUF file is refused, with its name and the 
 
 TEST_CASE("files that the gguf package wrote open, with the shapes and offsets that its reader says") {
   struct Expected {
-    std::string_view name;
-    std::string_view type;
-    std::vector<std::uint64_t> shape;
+    std::string shown;
     ByteRange small;            // in the file
     std::uint64_t aligned = 0;  // where it is in the other file
   };
-  const std::vector<Expected> expected{{"f32", "F32", {2, 3}, {640, 24}, 768},
-                                       {"f16", "F16", {2, 3, 4}, {672, 48}, 896},
-                                       {"i8", "I8", {5}, {736, 5}, 1024},
-                                       {"i64", "I64", {3, 1}, {768, 24}, 1152},
-                                       {"q8_0", "Q8_0", {2, 256}, {800, 544}, 1280},
-                                       {"q4_0", "Q4_0", {2, 256}, {1344, 288}, 1920},
-                                       {"bf16", "BF16", {2, 256}, {1632, 1024}, 2304}};
+  const std::vector<Expected> expected{{"f32 F32[2,3]", {640, 24}, 768},
+                                       {"f16 F16[2,3,4]", {672, 48}, 896},
+                                       {"i8 I8[5]", {736, 5}, 1024},
+                                       {"i64 I64[3,1]", {768, 24}, 1152},
+                                       {"q8_0 Q8_0[2,256]", {800, 544}, 1280},
+                                       {"q4_0 Q4_0[2,256]", {1344, 288}, 1920},
+                                       {"bf16 BF16[2,256]", {1632, 1024}, 2304}};
   for (const bool is_aligned : {false, true}) {
-    const auto file = golden(is_aligned ? "aligned.gguf" : "small.gguf");
+    const auto file =
+        contents(std::filesystem::path(ONECOPY_GOLDEN) / "gguf" / (is_aligned ? "aligned.gguf" : "small.gguf"));
     const auto index = gguf::parse(bytes_of(file));
-    CHECK(index.metadata().at("general.architecture") == "test");
-    CHECK(index.metadata().at("general.name") == "a golden file");
-    CHECK(index.metadata().at("test.context_length") == "128");
-    CHECK(index.metadata().at("test.rope.freq_base") == "10000");
-    CHECK(index.metadata().at("test.sections") == "[1, -2, 3]");
-    CHECK(index.metadata().at("tokenizer.ggml.tokens") == "[3 values of STRING]");
-    REQUIRE(index.entries().size() == expected.size());
-    for (const auto& [name, type, shape, small, aligned] : expected) {
-      const Entry* entry = index.find(name);
-      REQUIRE(entry != nullptr);
-      CHECK(shape_of(*entry) == shape);
-      CHECK((entry->raw_type.empty() ? to_string(entry->dtype) : entry->raw_type) == type);
-      CHECK(entry->range() == ByteRange{is_aligned ? aligned : small.offset, small.length});
-    }
+    for (const auto& [key, value] : {std::pair("general.architecture", "test"),
+                                     {"general.name", "a golden file"},
+                                     {"test.context_length", "128"},
+                                     {"test.rope.freq_base", "10000"},
+                                     {"test.sections", "[1, -2, 3]"},
+                                     {"tokenizer.ggml.tokens", "[3 values of STRING]"}})
+      CHECK(index.metadata().at(key) == value);
+    std::string all;
+    for (const auto& [shown, small, aligned] : expected)
+      all += (all.empty() ? "" : "; ") + shown + " = " + file.substr(is_aligned ? aligned : small.offset, small.length);
+    CHECK(listed(file, index) == all);
   }
 }
 

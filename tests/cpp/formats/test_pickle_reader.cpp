@@ -1,8 +1,7 @@
+#include "formats/parsing.hpp"
 #include "formats/torch/pickle_reader.hpp"
-#include "onecopy/base/error.hpp"
 #include "pickle_of.hpp"
 #include "precompiled.hpp"
-#include "refusal.hpp"
 
 namespace onecopy {
 namespace {
@@ -15,19 +14,19 @@ using tests::little;
 std::string error_of(std::string_view bytes) {
   return testing::refusal([&] { return pickle::read(bytes); });
 }
-
 std::string refused(const std::string& opcodes) { return error_of(tests::opcodes::pickle(opcodes)); }
 
 // Values as Python writes them; objects as calls.
 std::string shown(const Values& values, pickle::Id id) {
-  std::string all;
-  const auto items = [&](std::string_view separators) {
+  const auto items = [&](std::string_view begin, std::string_view separators, std::string_view end) {
+    std::string all(begin);
     std::size_t i = 0;
     for (const auto item : values.items(id)) {
       if (i != 0) all += separators[i % separators.size()];
       all += shown(values, item);
       ++i;
     }
+    return all.append(end);
   };
   switch (values.kind(id)) {
     case Kind::none: return "None";
@@ -35,27 +34,15 @@ std::string shown(const Values& values, pickle::Id id) {
     case Kind::integer: return std::to_string(values.integer(id));
     case Kind::text: return "'" + std::string(values.text(id)) + "'";
     case Kind::inert: return "?";
-    case Kind::tuple:
-      all = "(";
-      items(",");
-      return all + ")";
-    case Kind::list:
-      all = "[";
-      items(",");
-      return all + "]";
-    case Kind::dict:
-      all = "{";
-      items(",:");
-      return all + "}";
+    case Kind::tuple: return items("(", ",", ")");
+    case Kind::list: return items("[", ",", "]");
+    case Kind::dict: return items("{", ",:", "}");
     case Kind::global: return std::string(values.global(id).module) + "." + std::string(values.global(id).name);
     case Kind::persistent: return "<" + shown(values, values.key(id)) + ">";
     case Kind::object: break;
   }
-  all = shown(values, values.callable(id)) + shown(values, values.arguments(id));
-  if (values.items(id).empty()) return all;
-  all += "{";
-  items(",:");
-  return all + "}";
+  return shown(values, values.callable(id)) + shown(values, values.arguments(id)) +
+         (values.items(id).empty() ? "" : items("{", ",:", "}"));
 }
 
 std::string read(const std::string& opcodes) {
@@ -118,11 +105,8 @@ TEST_CASE("what holds others is read from a pickle, and so is what is remembered
   CHECK(read(global("m", "L") + ")R(K\x01"
                                 "e") == "m.L()");
   CHECK(read(text("key") + "Q") == "<'key'>");
-}
-
-TEST_CASE("a list that holds itself is read") {
-  const auto bytes = tests::opcodes::pickle("]q" + little(0, 1) + "h" + little(0, 1) + "a");
-  const auto found = pickle::read(bytes);
+  const auto itself = tests::opcodes::pickle("]q" + little(0, 1) + "h" + little(0, 1) + "a");
+  const auto found = pickle::read(itself);
   CHECK(found.values.items(found.root)[0] == found.root);
 }
 

@@ -1,16 +1,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <array>
-#include <cerrno>
-#include <cstring>
-#include <random>
-#include <stdexcept>
-#include <vector>
-
 #include "onecopy/base/error.hpp"
 #include "onecopy/processes/equal_pages.hpp"
 #include "precompiled.hpp"
+#include "scratch_folder.hpp"
 
 namespace onecopy {
 namespace {
@@ -31,11 +25,7 @@ class Memory {
 
   std::byte* at(std::size_t number) const { return begin_ + number * page; }
   void fill(std::size_t number, std::uint64_t seed) const {
-    std::mt19937_64 random(seed);
-    for (std::size_t i = 0; i < page; i += 8) {
-      const std::uint64_t word = random();
-      std::memcpy(at(number) + i, &word, 8);
-    }
+    std::memcpy(at(number), testing::random_bytes(page, seed).data(), page);
   }
   std::vector<ByteRange> whole() const { return {{reinterpret_cast<std::uintptr_t>(begin_), size_}}; }
 
