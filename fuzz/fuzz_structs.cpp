@@ -14,26 +14,6 @@
 namespace {
 
 using fuzz::Index;
-using fuzz::Sub;
-
-std::uint64_t touch(const Sub& sub) {
-  std::uint64_t sum = sub.circular ? 1U : 0U;
-  for (const char c : sub.name) sum += static_cast<unsigned char>(c);
-  for (const auto& node : sub.nodes) sum += node.key + node.low + node.high;
-  return sum + sub.parent.value_or(0);
-}
-
-std::uint64_t touch(const Index& index) {
-  std::uint64_t sum = index.seed + index.shape[0] + (index.sorted ? 1U : 0U) + (index.added > 0 ? 1U : 0U);
-  for (const auto word : index.words) sum += word;
-  for (const auto& sub : index.subs) sum += touch(sub);
-  for (const auto& row : index.jagged)
-    for (const auto byte : row) sum += byte;
-  if (index.extra) sum += touch(*index.extra);
-  for (const auto& part : index.pair)
-    for (const auto number : part) sum += number;
-  return sum;
-}
 
 int memory_file() {
   static const int descriptor = ::memfd_create("fuzz", MFD_CLOEXEC);
@@ -50,7 +30,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   for (const auto mode : {onecopy::Mode::map, onecopy::Mode::copy}) {
     try {
       const auto file = onecopy::open<Index>(descriptor, "fuzz", {.mode = mode});
-      volatile std::uint64_t sum = touch(*file) + to_string(file.report()).size();
+      volatile std::uint64_t sum = fuzz::touch(*file) + to_string(file.report()).size();
       static_cast<void>(sum);
     } catch (const onecopy::FormatError&) {
     } catch (const onecopy::OsError&) {

@@ -1,9 +1,7 @@
 // A value in a memory file: another process opens its descriptor, and keeps it when the first is killed.
-#include <fcntl.h>
-#include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
+#include <numeric>
 
+#include "children.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/structs/structs.hpp"
 #include "precompiled.hpp"
@@ -21,7 +19,7 @@ struct Index {
 Index index(std::size_t words) {
   Index one;
   std::vector<std::uint64_t> all(words);
-  for (std::size_t i = 0; i < words; ++i) all[i] = i;
+  std::iota(all.begin(), all.end(), std::uint64_t{0});
   one.words = std::move(all);
   one.names = {"a", "b"};
   return one;
@@ -52,30 +50,13 @@ TEST_CASE("the descriptor opens as the same type, and as another it is refused")
 }
 
 TEST_CASE("another process has it by /proc, and keeps it when the first is killed") {
-  std::array<int, 2> ready{};
-  std::array<int, 2> never{};
-  REQUIRE(::pipe(ready.data()) == 0);
-  REQUIRE(::pipe(never.data()) == 0);
-  const pid_t builder = ::fork();
-  if (builder == 0) {
-    const auto shared = onecopy::share(index(100'000));
-    const int descriptor = shared.descriptor();
-    static_cast<void>(!::write(ready[1], &descriptor, sizeof descriptor));
-    char byte = 0;
-    static_cast<void>(!::read(never[0], &byte, 1));
-    ::_exit(0);
-  }
-  int descriptor = -1;
-  REQUIRE(::read(ready[0], &descriptor, sizeof descriptor) == sizeof descriptor);
-  const std::string path = "/proc/" + std::to_string(builder) + "/fd/" + std::to_string(descriptor);
+  onecopy::testing::Child builder([] {
+    static const auto shared = onecopy::share(index(100'000));
+    return shared.descriptor();
+  });
+  const std::string path = "/proc/" + std::to_string(builder.pid()) + "/fd/" + std::to_string(builder.said());
   const auto theirs = onecopy::open<Index>(path);
-  ::kill(builder, SIGKILL);
-  int status = 0;
-  ::waitpid(builder, &status, 0);
-  CHECK(WIFSIGNALED(status));
-  std::uint64_t sum = 0;
-  for (const auto word : theirs->words) sum += word;
-  CHECK(sum == 100'000ULL * 99'999 / 2);
+  builder.kill();
+  CHECK(std::accumulate(theirs->words.begin(), theirs->words.end(), std::uint64_t{0}) == 100'000ULL * 99'999 / 2);
   CHECK_THROWS_AS(onecopy::open<Index>(path), onecopy::OsError);
-  for (const int end : {ready[0], ready[1], never[0], never[1]}) ::close(end);
 }

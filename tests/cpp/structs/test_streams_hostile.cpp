@@ -1,11 +1,9 @@
 // Streams that are cut, flipped, or lie: a value or a FormatError, whichever way they are read.
-#include <doctest/doctest.h>
-
-#include <functional>
 #include <sstream>
 
 #include "dictionary.hpp"
 #include "onecopy/base/error.hpp"
+#include "precompiled.hpp"
 
 using dictionaries::dictionary;
 using onecopy::FormatError;
@@ -51,17 +49,23 @@ void by_block(T& value, const std::string& wire) {
 }
 
 template <class T>
-const std::vector<std::function<void(T&, const std::string&)>>& ways() {
-  static const std::vector<std::function<void(T&, const std::string&)>> all{by_stream<T>, by_pipe<T>, by_mapping<T>,
-                                                                            by_block<T>};
-  return all;
-}
+constexpr std::array<void (*)(T&, const std::string&), 4> ways{by_stream<T>, by_pipe<T>, by_mapping<T>, by_block<T>};
 
 template <class T>
 void check_refused(const std::string& wire) {
-  for (const auto& load : ways<T>()) {
+  for (const auto load : ways<T>) {
     T value;
     CHECK_THROWS_AS(load(value, wire), FormatError);
+  }
+}
+
+// Calls check(value) with the value that each way loads.
+template <class T, class Check>
+void check_accepted(const std::string& wire, const Check& check) {
+  for (const auto load : ways<T>) {
+    T value;
+    load(value, wire);
+    CHECK(check(value));
   }
 }
 
@@ -91,7 +95,7 @@ TEST_CASE("a stream that is cut at any byte is refused") {
   const auto content = dictionaries::random_content(3, 60);
   const std::string wire = dictionaries::naive_bytes(content);
   for (std::size_t size = 0; size < wire.size(); ++size) {
-    for (const auto& load : ways<dictionary>()) {
+    for (const auto load : ways<dictionary>) {
       dictionary value(dictionaries::random_content(4, 60));
       CHECK_THROWS_AS(load(value, wire.substr(0, size)), FormatError);
       (void)value.what();  // whatever it is now, it can be read
@@ -114,7 +118,7 @@ TEST_CASE("10,000 flipped bits: values or errors, and what is accepted can be re
     flipped[random() % wire.size()] ^= static_cast<char>(1U << random() % 8);
     try {
       dictionary value;
-      ways<dictionary>()[static_cast<std::size_t>(i) % 4](value, flipped);
+      ways<dictionary>[static_cast<std::size_t>(i) % 4](value, flipped);
       (void)value.what();
       std::ostringstream out;
       onecopy::streams::generic_saver(out).visit(value);
@@ -145,64 +149,41 @@ TEST_CASE("a pipe of more than is believed at once is read to its end") {
   std::iota(numbers.begin(), numbers.end(), 0U);
   std::ostringstream out;
   onecopy::streams::generic_saver(out).visit(numbers);
-  for (const auto& load : ways<OwningSpan<std::uint32_t>>()) {
-    OwningSpan<std::uint32_t> value;
-    load(value, out.str());
-    CHECK(std::equal(value.begin(), value.end(), numbers.begin(), numbers.end()));
-  }
+  check_accepted<OwningSpan<std::uint32_t>>(out.str(),
+                                            [&](const auto& value) { return std::ranges::equal(value, numbers); });
 }
 
 TEST_CASE("a file does not choose how deep the program recurses") {
   std::string wire;
   for (int depth = 0; depth < 100'000; ++depth) wire += counts({1});
   check_refused<Tree>(wire + counts({0}));
-  for (const auto& load : ways<Tree>()) {
-    Tree value;
-    load(value, counts({2, 1, 0, 0}));
-    CHECK(value.children.size() == 2);
-    CHECK(value.children[0].children.size() == 1);
-  }
+  check_accepted<Tree>(counts({2, 1, 0, 0}), [](const Tree& value) {
+    return value.children.size() == 2 && value.children[0].children.size() == 1;
+  });
 }
 
 TEST_CASE("elements that take no bytes are not made for ever") {
   check_refused<std::vector<Nothing>>(counts({std::uint64_t{1} << 50U}));
-  for (const auto& load : ways<std::vector<Nothing>>()) {
-    std::vector<Nothing> value;
-    load(value, counts({5}));
-    CHECK(value.size() == 5);
-  }
+  check_accepted<std::vector<Nothing>>(counts({5}), [](const auto& value) { return value.size() == 5; });
 }
 
 TEST_CASE("a bool and the flag of an optional are 0 or 1") {
   check_refused<bool>("\2");
   check_refused<std::optional<std::uint8_t>>("\2\1");
-  for (const auto& load : ways<std::optional<bool>>()) {
-    std::optional<bool> value;
-    load(value, "\1\1");
-    CHECK(value == true);
-    load(value, std::string(1, '\0'));
-    CHECK_FALSE(value.has_value());
-  }
+  check_accepted<std::optional<bool>>("\1\1", [](const auto& value) { return value == true; });
+  check_accepted<std::optional<bool>>(std::string(1, '\0'), [](const auto& value) { return !value; });
 }
 
 TEST_CASE("errors name the stream, the byte, and what was there") {
   std::istringstream in("12345678" + counts({3}) + "123");
   in.ignore(8);
   std::vector<std::uint16_t> value{7};
-  try {
-    generic_loader(in, "index.bin").visit(value);
-    FAIL("six bytes of three were read");
-  } catch (const FormatError& error) {
-    CHECK(std::string(error.what()) == "index.bin: byte 16: expected 6 bytes, but 3 are left");
-  }
+  CHECK_THROWS_WITH_AS(generic_loader(in, "index.bin").visit(value),
+                       "index.bin: byte 16: expected 6 bytes, but 3 are left", FormatError);
   CHECK(value == std::vector<std::uint16_t>{7});  // as it was
   const std::string lie = counts({1000});
-  try {
-    generic_loader(std::as_bytes(std::span(lie)), nullptr, "mapped").visit(value);
-    FAIL("there were not so many");
-  } catch (const FormatError& error) {
-    CHECK(std::string(error.what()) == "mapped: byte 8: 1000 elements of 2 bytes, but 0 bytes are left");
-  }
+  CHECK_THROWS_WITH_AS(generic_loader(std::as_bytes(std::span(lie)), nullptr, "mapped").visit(value),
+                       "mapped: byte 8: 1000 elements of 2 bytes, but 0 bytes are left", FormatError);
 }
 
 namespace {
@@ -226,7 +207,7 @@ TEST_CASE("a bool inside of plain structs is 0 or 1") {
   for (const std::size_t at : {offsetof(Room, light) + 4, offsetof(Room, light) + 6}) {
     for (const char value : {'\1', '\2', 'z'}) {
       one[at] = value;
-      for (const auto& load : ways<Room>()) {
+      for (const auto load : ways<Room>) {
         Room room{};
         if (value == '\1')
           load(room, one);

@@ -114,6 +114,8 @@ void save_parts(const std::filesystem::path& path, const std::string& fields,
 
 template <>
 inline constexpr onecopy::Versions onecopy::versions_of<NewIndex> = {.current = 3, .oldest = 0};
+template <>
+inline constexpr onecopy::Versions onecopy::versions_of<Rank> = {.current = 2, .oldest = 1};
 
 TEST_CASE_FIXTURE(onecopy::AtPath, "a schema that differs is an error that names the first field and both sides") {
   save(path, small());
@@ -159,6 +161,8 @@ TEST_CASE_FIXTURE(onecopy::AtPath,
   CHECK(newer.report().version == 3);
   CHECK(newer.report().defaulted.empty());
   CHECK(has(refusal<Index>(path), {"version 3", "expects 0"}));
+  save(path, WideRank{});
+  CHECK(has(refusal<Rank>(path), {"version 0", "opens 1 to 2"}));
 }
 
 TEST_CASE_FIXTURE(onecopy::AtPath, "an array that does not agree with the schema is an error before anything is made") {

@@ -41,33 +41,29 @@ Twin twin_of(const std::vector<Contig>& genome) {
   return twin;
 }
 
-void check_answers(const KmerDictionary& dictionary, const Twin& twin, const std::vector<Contig>& questions) {
-  REQUIRE(dictionary.kmers.size() == twin.size());
-  std::size_t wrong = 0;
-  for (const auto& [name, bases] : questions) {
-    std::uint64_t kmers = 0;
-    std::uint64_t found = 0;
-    for (std::size_t i = 0; i + k <= bases.size(); ++i) {
-      const auto kmer = upper(bases.substr(i, k));
-      const auto expected = is_known(kmer) ? twin.find(canonical(kmer)) : twin.end();
-      const auto hit = dictionary.lookup(bases.substr(i, k));
-      if (hit.has_value() != (expected != twin.end())) ++wrong;
-      if (hit && std::pair(dictionary.name(hit->contig), hit->position) != expected->second) ++wrong;
-      if (is_known(kmer)) ++kmers;
-      if (hit) ++found;
-    }
-    const auto count = dictionary.count_in(bases);
-    CHECK(count.kmers == kmers);
-    CHECK(count.found == found);
-    CHECK(dictionary.contains_sequence(bases) == (kmers > 0 && found == kmers));
-  }
-  CHECK(wrong == 0);
-}
-
 void check_every_answer(const std::vector<Contig>& genome, const std::vector<Contig>& questions) {
   const auto twin = twin_of(genome);
   onecopy::testing::in_every_mode(KmerDictionary::build(genome), [&](const KmerDictionary& dictionary) {
-    check_answers(dictionary, twin, questions);
+    REQUIRE(dictionary.kmers.size() == twin.size());
+    std::size_t wrong = 0;
+    for (const auto& [name, bases] : questions) {
+      std::uint64_t kmers = 0;
+      std::uint64_t found = 0;
+      for (std::size_t i = 0; i + k <= bases.size(); ++i) {
+        const auto kmer = upper(bases.substr(i, k));
+        const auto expected = is_known(kmer) ? twin.find(canonical(kmer)) : twin.end();
+        const auto hit = dictionary.lookup(bases.substr(i, k));
+        if (hit.has_value() != (expected != twin.end())) ++wrong;
+        if (hit && std::pair(dictionary.name(hit->contig), hit->position) != expected->second) ++wrong;
+        if (is_known(kmer)) ++kmers;
+        if (hit) ++found;
+      }
+      const auto count = dictionary.count_in(bases);
+      CHECK(count.kmers == kmers);
+      CHECK(count.found == found);
+      CHECK(dictionary.contains_sequence(bases) == (kmers > 0 && found == kmers));
+    }
+    CHECK(wrong == 0);
   });
 }
 
@@ -75,10 +71,10 @@ std::vector<Contig> of_file(const std::string& path) {
   const std::string command = "gzip -dcf '" + path + "'";
   const std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(::popen(command.c_str(), "r"), ::pclose);
   if (!pipe) throw std::runtime_error("cannot run " + command);
-  std::string text;
+  std::stringstream input;
   std::vector<char> buffer(1 << 16);
-  while (const auto size = std::fread(buffer.data(), 1, buffer.size(), pipe.get())) text.append(buffer.data(), size);
-  std::istringstream input(text);
+  while (const auto size = std::fread(buffer.data(), 1, buffer.size(), pipe.get()))
+    input.write(buffer.data(), static_cast<std::streamsize>(size));
   return example::read_fasta(input);
 }
 
@@ -115,8 +111,6 @@ TEST_CASE("letters that are no base part the k-mers, and lower case is upper cas
 TEST_CASE("a base behind a letter that is none keeps its value") {
   for (const char letter : std::string("NRYn-*\x80"))
     for (const char base : std::string("ACGT")) {
-      CAPTURE(letter);
-      CAPTURE(base);
       const std::string kmer = base + example::random_contig("", k - 1, 4).bases;
       check_every_answer({{"", std::string(40, 'A') + letter + kmer}}, {{"", kmer}});
     }
@@ -141,32 +135,11 @@ TEST_CASE("nothing is in an empty dictionary, and contigs shorter than k are not
   CHECK_FALSE(dictionary.lookup(std::string(32, 'A')).has_value());
 }
 
-TEST_CASE("the file of a k-mer dictionary has these leaves and no others") {
-  CHECK(to_string(onecopy::schema<KmerDictionary>()) ==
-        "kmers                          U64[]\n"
-        "positions                      U32[]\n"
-        "prefixes.shift                 U64\n"
-        "prefixes.firsts                U32[]\n"
-        "contigs.starts.size            U64\n"
-        "contigs.starts.words           U64[]\n"
-        "contigs.starts.ranks.blocks    {before:U64,between:U64}[]\n"
-        "contigs.starts.samples.blocks  U32[]\n"
-        "contigs.name_of                U32[]\n"
-        "contigs.names.size             U64\n"
-        "contigs.names.buckets          U64[]\n"
-        "contigs.names.text             U8[]\n");
-}
-
 TEST_CASE("a FASTA file is read with its names, without them, and with the line ends of Windows") {
   std::istringstream input(">chr1 first\r\nACGT\r\nAC\r\n>\nGG\n\nTT\n>chr2\tx\n");
-  const auto contigs = example::read_fasta(input);
-  REQUIRE(contigs.size() == 3);
-  CHECK(contigs[0].name == "chr1");
-  CHECK(contigs[0].bases == "ACGTAC");
-  CHECK(contigs[1].name == "contig 2");
-  CHECK(contigs[1].bases == "GGTT");
-  CHECK(contigs[2].name == "chr2");
-  CHECK(contigs[2].bases.empty());
+  std::string found;
+  for (const auto& [name, bases] : example::read_fasta(input)) found += name + "=" + bases + ";";
+  CHECK(found == "chr1=ACGTAC;contig 2=GGTT;chr2=;");
 }
 
 TEST_CASE("a real genome answers real reads as a map of strings does") {
