@@ -1,10 +1,7 @@
 // The twin: an unordered_map of k-mers as strings of letters; the reverse complement letter by letter.
-#include <cstdio>
-#include <cstdlib>
 #include <sstream>
 #include <unordered_map>
 
-#include "back_end.hpp"
 #include "genome.hpp"
 #include "in_every_mode.hpp"
 #include "kmer_dictionary.hpp"
@@ -67,28 +64,6 @@ void check_every_answer(const std::vector<Contig>& genome, const std::vector<Con
   });
 }
 
-std::vector<Contig> of_file(const std::string& path) {
-  const std::string command = "gzip -dcf '" + path + "'";
-  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> pipe(::popen(command.c_str(), "r"), ::pclose);
-  if (!pipe) throw std::runtime_error("cannot run " + command);
-  std::stringstream input;
-  std::vector<char> buffer(1 << 16);
-  while (const auto size = std::fread(buffer.data(), 1, buffer.size(), pipe.get()))
-    input.write(buffer.data(), static_cast<std::streamsize>(size));
-  return example::read_fasta(input);
-}
-
-// The twin needs 200 bytes a k-mer.
-std::vector<Contig> first_bases(const std::vector<Contig>& contigs, std::size_t bases) {
-  std::vector<Contig> first;
-  for (const auto& [name, text] : contigs) {
-    if (bases == 0) break;
-    first.push_back({name, text.substr(0, bases)});
-    bases -= first.back().bases.size();
-  }
-  return first;
-}
-
 }  // namespace
 
 TEST_CASE("a k-mer dictionary agrees with a map of strings on random contigs and their mutations") {
@@ -140,18 +115,4 @@ TEST_CASE("a FASTA file is read with its names, without them, and with the line 
   std::string found;
   for (const auto& [name, bases] : example::read_fasta(input)) found += name + "=" + bases + ";";
   CHECK(found == "chr1=ACGTAC;contig 2=GGTT;chr2=;");
-}
-
-TEST_CASE("a real genome answers real reads as a map of strings does") {
-  const char* elsewhere = std::getenv("ONECOPY_TEST_DATA");
-  const std::filesystem::path data = elsewhere != nullptr ? elsewhere : ONECOPY_TEST_DATA;
-  const std::string genome = data / "genome" / "ecoli1_k31.fa.gz";
-  const std::string reads = data / "genome" / "queries_ecoli1.fasta.gz";
-  if (!std::filesystem::exists(genome) || !std::filesystem::exists(reads))
-    SKIP_CASE("no genome/*.fa.gz: ONECOPY_TEST_DATA names its folder");
-  const auto contigs = first_bases(of_file(genome), 50'000);
-  const auto questions = first_bases(of_file(reads), 50'000);
-  REQUIRE(!contigs.empty());
-  check_every_answer(contigs, questions);
-  check_every_answer(questions, contigs);
 }
