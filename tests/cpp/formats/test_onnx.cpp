@@ -8,81 +8,60 @@ namespace {
 
 using namespace testing;
 
-using protobuf::append_bytes;
-using protobuf::append_number;
-using protobuf::append_varint;
-
 constexpr std::uint64_t f32 = 1;
 constexpr std::uint64_t i64 = 7;
 constexpr std::uint64_t text = 8;
 
+constexpr auto error_of = error_in<onnx::parse>;
+
+std::string number(std::uint32_t field, std::uint64_t value) {
+  std::string message;
+  protobuf::append_number(message, field, value);
+  return message;
+}
+
+std::string bytes(std::uint32_t field, std::string_view content) {
+  std::string message;
+  protobuf::append_bytes(message, field, content);
+  return message;
+}
+
 std::string tensor(std::string_view name, std::uint64_t type, const std::vector<std::uint64_t>& shape,
                    std::string_view rest = {}) {
   std::string message;
-  for (const auto extent : shape) append_number(message, 1, extent);
-  append_number(message, 2, type);
-  append_bytes(message, 8, name);
-  return message + std::string(rest);
+  for (const auto extent : shape) message += number(1, extent);
+  return message + number(2, type) + bytes(8, name) + std::string(rest);
 }
 
-std::string raw(std::string_view bytes) {
-  std::string field;
-  append_bytes(field, 9, bytes);
-  return field;
-}
+std::string raw(std::string_view content) { return bytes(9, content); }
 
 std::string outside(const std::vector<std::pair<std::string_view, std::string_view>>& entries) {
   std::string fields;
-  for (const auto& [key, value] : entries) {
-    std::string pair;
-    append_bytes(pair, 1, key);
-    append_bytes(pair, 2, value);
-    append_bytes(fields, 13, pair);
-  }
-  append_number(fields, 14, 1);
-  return fields;
+  for (const auto& [key, value] : entries) fields += bytes(13, bytes(1, key) + bytes(2, value));
+  return fields + number(14, 1);
 }
 
 std::string graph(const std::vector<std::string>& initializers, std::string_view rest = {}) {
   std::string message(rest);
-  for (const auto& one : initializers) append_bytes(message, 5, one);
+  for (const auto& one : initializers) message += bytes(5, one);
   return message;
 }
 
 std::string model(std::string_view graph) {
-  std::string message;
-  append_number(message, 1, 10);
-  append_bytes(message, 2, "a test");
-  append_bytes(message, 7, graph);
-  std::string opset;
-  append_number(opset, 2, 21);
-  append_bytes(message, 8, opset);
-  return message;
+  return number(1, 10) + bytes(2, "a test") + bytes(7, graph) + bytes(8, number(2, 21));
 }
-
-constexpr auto error_of = error_in<onnx::parse>;
 
 // A node whose attribute `name` holds a tensor or a graph.
 std::string node(std::string_view name, std::string_view attribute, std::uint32_t field, std::string_view value) {
-  std::string held;
-  append_bytes(held, 1, attribute);
-  append_bytes(held, field, value);
-  std::string message;
-  append_bytes(message, 3, name);
-  append_bytes(message, 5, held);
-  std::string whole;
-  append_bytes(whole, 1, message);
-  return whole;
+  return bytes(1, bytes(3, name) + bytes(5, bytes(1, attribute) + bytes(field, value)));
 }
 
 }  // namespace
 
 TEST_CASE("tensors are found where they lie") {
-  std::string floats;
-  append_bytes(floats, 4, "12345678");
   const auto file = model(graph({
       tensor("w", f32, {2, 1}, raw("abcdefgh")),
-      tensor("packed", f32, {2}, floats),
+      tensor("packed", f32, {2}, bytes(4, "12345678")),
       tensor("scalar", i64, {}, raw("ABCDEFGH")),
       tensor("empty", f32, {0, 3}),
       tensor("far", f32, {4}, outside({{"location", "data/w.bin"}, {"offset", "4096"}, {"length", "16"}})),
@@ -101,20 +80,13 @@ TEST_CASE("tensors are found where they lie") {
 }
 
 TEST_CASE("what is not laid out as in memory is named with the reason and not given") {
-  std::string varints;
-  append_bytes(varints, 7, "\x01\x02");
-  std::string words;
-  append_bytes(words, 6, "hello");
-  std::string pieces;
-  append_bytes(pieces, 4, "1234");
-  append_bytes(pieces, 4, "5678");
-  std::string sparse;
-  append_bytes(sparse, 1, tensor("s", f32, {1}, raw("abcd")));
-  std::string others = node("c", "sparse_value", 22, sparse) + node("d", "sparse_values", 23, sparse);
-  append_bytes(others, 15, sparse);
-  const auto file = model(graph({tensor("p", f32, {2}, pieces), tensor("i", i64, {2}, varints),
-                                 tensor("t", text, {1}, words), tensor("u", 99, {1}, raw("x"))},
-                                others));
+  const auto sparse = bytes(1, tensor("s", f32, {1}, raw("abcd")));
+  const auto others =
+      node("c", "sparse_value", 22, sparse) + node("d", "sparse_values", 23, sparse) + bytes(15, sparse);
+  const auto file = model(
+      graph({tensor("p", f32, {2}, bytes(4, "1234") + bytes(4, "5678")), tensor("i", i64, {2}, bytes(7, "\x01\x02")),
+             tensor("t", text, {1}, bytes(6, "hello")), tensor("u", 99, {1}, raw("x"))},
+            others));
   for (const auto& tensor : onnx::parse(bytes_of(file)).tensors) CHECK(tensor.storage == onnx::Storage::coded);
   const auto index = onnx::index(bytes_of(file));
   CHECK(index.entries().empty());
@@ -142,7 +114,7 @@ TEST_CASE("what does not fit is refused, with its name and the reason") {
   CHECK(error_of("\x0B") == "malformed at 1");
   CHECK(error_of(std::string("\x00", 1)) == "malformed at 1");
   std::string longest = "\x08";
-  append_varint(longest, UINT64_MAX);
+  protobuf::append_varint(longest, UINT64_MAX);
   CHECK(longest.size() == 11);
   CHECK(error_of(longest) == "not_this_format");
   longest.back() = '\x02';
@@ -176,16 +148,8 @@ TEST_CASE("a long name over many attributes costs no more than a few times the f
   const std::string name(100'000, 'n');
   for (const std::uint32_t field : {5U, 10U}) {  // a tensor; tensors
     std::string attributes;
-    for (int i = 0; i < 20'000; ++i) {
-      std::string attribute;
-      append_bytes(attribute, field, "");
-      append_bytes(attributes, 5, attribute);
-    }
-    std::string node;
-    append_bytes(node, 2, name);
-    std::string nodes;
-    append_bytes(nodes, 1, node + attributes);
-    CHECK(error_of(model(graph({}, nodes))) == "too_costly");
+    for (int i = 0; i < 20'000; ++i) attributes += bytes(5, bytes(field, ""));
+    CHECK(error_of(model(graph({}, bytes(1, bytes(2, name) + attributes)))) == "too_costly");
   }
 }
 
