@@ -83,8 +83,8 @@ TEST_CASE_FIXTURE(onecopy::AtPath, "a mapped stream views what is aligned, copie
   CHECK(report.trailing == 8);
   CHECK(essentials::mmap(value, path, &report) == 72);
   CHECK(report.trailing == 8);
-  essentials::save(std::uint64_t{1}, path);  // another file in its place
-  essentials::saver(path).visit(std::uint64_t{2});
+  essentials::saver(path).visit(std::uint64_t{2});  // another file in its place
+  essentials::save(std::uint64_t{1}, path);
   CHECK(std::filesystem::file_size(path) == 8);
   const auto kept = std::exchange(value, {}).aligned;
   CHECK(kept[2] == 5);
