@@ -1,6 +1,4 @@
 // Mappings of files, copies of files in sealed memory, and what identifies the contents of a file.
-#include <unistd.h>
-
 #include "back_end.hpp"
 #include "files/page_span.hpp"
 #include "files/reading.hpp"
@@ -8,7 +6,6 @@
 #include "onecopy/base/error.hpp"
 #include "onecopy/files/mapping.hpp"
 #include "onecopy/files/snapshot.hpp"
-#include "onecopy/files/users.hpp"
 #include "os/os.hpp"
 #include "precompiled.hpp"
 #include "pretend_pages.hpp"
@@ -176,15 +173,6 @@ TEST_CASE_FIXTURE(InFolder, "what changes in a file changes its identity") {
   CHECK_FALSE(again.changed());
   std::filesystem::remove(path);
   CHECK(again.changed());
-}
-
-TEST_CASE_FIXTURE(InFolder, "files belong to the user who creates them") {
-  const auto path = folder.write("data", {});
-  const Mapping mapping = Mapping::open(folder.write("more", testing::random_bytes(1)));
-  CHECK(owner_of(path) == ::geteuid());
-  CHECK(owner_of(mapping.descriptor()) == ::geteuid());
-  CHECK(known_user(::geteuid()) == ::geteuid());
-  CHECK_THROWS_AS((void)owner_of(folder / "missing"), OsError);
 }
 
 }  // namespace onecopy

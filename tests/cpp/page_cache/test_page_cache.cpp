@@ -154,21 +154,6 @@ TEST_CASE_FIXTURE(TestFile, "a job runs beside other work, owns the mapping, and
   CHECK(observer.expired());
 }
 
-TEST_CASE_FIXTURE(TestFile, "parts that lie alone are warmed, whatever the kernel takes of a request at once") {
-  for (const auto mechanism : {Mechanism::populate, Mechanism::read}) {
-    const auto mapping = Mapping::open(path);
-    (void)evict(mapping);
-    const std::vector<ByteRange> parts{{100, 5}, {9 * mib, 64 * 1024}, {20 * mib, mib}, {file_size - 10, 10}};
-    const auto reason_of = [&](Huge huge) {
-      const auto report = warm(mapping, parts, {.huge = huge, .mechanism = mechanism});
-      CHECK(completed(report));
-      return report.reason;
-    };
-    CHECK(reason_of(Huge::automatic).find("without surrounding pages") != std::string::npos);
-    CHECK(reason_of(Huge::yes).find("without surrounding pages") == std::string::npos);
-  }
-}
-
 TEST_CASE("a total is a sum, empty where one part is, and as bad as the worst") {
   const Residency known{.bytes = 8, .cached = 4, .source = Source::cachestat};
   const Residency unknown{.bytes = 8, .source = Source::unknown};

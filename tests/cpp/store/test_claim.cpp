@@ -70,20 +70,6 @@ TEST_CASE_FIXTURE(InFolder,
   CHECK(folder.file_count() == 0);
 }
 
-TEST_CASE_FIXTURE(WithClaim, "the claim of a process that was killed is stale, and the next one takes it") {
-  Child child([&] {
-    static const auto claim = Claim::take(file, "a");
-    return claim.has_value();
-  });
-  REQUIRE(child.said());
-  CHECK(look_at_claim(file)->held);
-  CHECK_FALSE(Claim::take(file, "a"));
-  child.kill();
-  CHECK_FALSE(look_at_claim(file)->held);
-  CHECK(Claim::take(file, "a"));
-  CHECK(folder.file_count() == 0);
-}
-
 TEST_CASE_FIXTURE(InFolder, "of a builder that was killed no claim is waited for") {
   const auto opened = Folder::open(folder.path());
   const std::string ours(digest_length, 'a');

@@ -140,23 +140,6 @@ TEST_CASE_FIXTURE(InStore, "of processes that ask for many keys at the same time
   CHECK(fs::file_size(folder / "builds") == keys);
 }
 
-TEST_CASE_FIXTURE(InFolder, "a shared folder and what is built in it can be read by others and not written") {
-  const StoreUsers shared{.owner = {}, .shared = true};
-  const auto mode = [](const fs::path& path) { return static_cast<unsigned>(fs::status(path).permissions()) & 0777U; };
-  fs::create_directory(folder / "store");
-  fs::permissions(folder / "store", fs::perms(0770));
-  CHECK_THROWS_AS((void)Store::open(folder / "store", shared), OsError);
-  fs::permissions(folder / "store", fs::perms(0755));
-  CHECK_THROWS_AS((void)Store::open(folder / "store"), OsError);
-  const auto store = Store::open(folder / "store", shared);
-  const auto artefact = store.get_or_build("a", writes("x"));
-  CHECK((mode(artefact.path) & 0077U) == 0044);
-  CHECK(mode(fs::path(artefact.path).replace_extension(".about")) == 0644);
-  CHECK(store.find("a").has_value());
-  for (const char* name : {"store", "missing"})
-    CHECK_THROWS_AS((void)Store::open(folder / name, {.owner = 12345678, .shared = true}), OsError);
-}
-
 TEST_CASE_FIXTURE(InStore,
                   "the list distinguishes ready artefacts from leftovers, and prune removes what is selected") {
   for (const std::string key : {"a", "b", "c"}) (void)store.get_or_build(key, writes(std::string(100, 'x')));
