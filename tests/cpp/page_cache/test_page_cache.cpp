@@ -114,7 +114,7 @@ TEST_CASE_FIXTURE(TestFile, "calls on no ranges, on private pages and on a copy 
 TEST_CASE_FIXTURE(TestFile, "with random access expected, a touch reads its page and not what lies around it") {
   const auto mapping = Mapping::open(path, {.offset = 77, .length = 40 * mib});
   const auto outcome = advise_random(mapping);
-  const auto gone = evict(mapping);
+  const auto gone = evict(Mapping::open(path));
   CHECK(mapping.bytes()[0] == content[77]);
   const auto cached = residency(mapping).cached;
   if (outcome != Outcome::applied || !cached || gone.cached_after != 0) return;

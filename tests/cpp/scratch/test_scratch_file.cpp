@@ -9,6 +9,7 @@
 #include "os/os.hpp"
 #include "precompiled.hpp"
 #include "pretend_pages.hpp"
+#include "scratch/direct_writes.hpp"
 #include "scratch/place.hpp"
 #include "scratch_folder.hpp"
 
@@ -252,6 +253,9 @@ TEST_CASE_FIXTURE(InFolder,
 TEST_CASE_FIXTURE(InFolder, "nothing of the whole pages that are written directly stays in memory") {
   constexpr std::uint64_t size = 4 * mib;
   constexpr std::uint64_t part = mib - 4;
+  const std::uint64_t unit = std::max<std::uint64_t>(page, os::direct_alignment);
+  CHECK(DirectWrites::whole_pages({1, 3 * unit}) == ByteRange{unit, 2 * unit});
+  CHECK(DirectWrites::whole_pages({1, 2 * unit - 2}).length == 0);
   auto source = scratch_in(folder, size + 64);  // its memory begins at a page
   source.copy_in(0, testing::random_bytes(size + 64));
   for (const std::uint64_t behind : {std::uint64_t{0}, std::uint64_t{64}}) {  // past the page cache, and through it
