@@ -100,11 +100,4 @@ TEST_CASE("checked_size agrees with 128-bit arithmetic, step by step") {
   }
 }
 
-TEST_CASE("little_endian reads the lowest byte first") {
-  const std::vector<std::byte> bytes{std::byte{1}, std::byte{2}, std::byte{0}, std::byte{0xFF}};
-  CHECK(little_endian(bytes) == 0xFF000201);
-  CHECK(little_endian(Bytes(bytes).first(2)) == 0x201);
-  CHECK(little_endian({}) == 0);
-}
-
 }  // namespace onecopy

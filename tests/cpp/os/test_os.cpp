@@ -80,16 +80,6 @@ TEST_CASE_FIXTURE(InFolder, "functions that do not follow a symbolic link report
   CHECK(open_existing((folder / "none").string()).error == ENOENT);
 }
 
-TEST_CASE_FIXTURE(InFolder, "a new folder has the permissions that were asked for, whatever the umask") {
-  const mode_t mask = ::umask(077);
-  for (const unsigned permissions : {0700U, 0750U}) {
-    const auto path = (folder / std::to_string(permissions)).string();
-    CHECK(create_folder(path, permissions) == 0);
-    CHECK(facts_of(path).value.permissions == permissions);
-  }
-  ::umask(mask);
-}
-
 TEST_CASE_FIXTURE(InFolder, "moving a descriptor leaves one owner") {
   const auto path = folder.write("data", testing::random_bytes(1)).string();
   auto first = std::move(open_read(path).value);

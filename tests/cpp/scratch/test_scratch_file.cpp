@@ -1,4 +1,3 @@
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include "back_end.hpp"
@@ -55,26 +54,10 @@ TEST_CASE_FIXTURE(InFolder, "a scratch file is zeros that can be written, in a f
   CHECK(folder.file_count() == 0);
 }
 
-TEST_CASE_FIXTURE(InFolder,
-                  "its space is reserved, and not where it is asked not to be, on no file system of another machine") {
-  const auto space_of = [](const ScratchFile& file) {
-    struct stat status{};
-    REQUIRE(::fstat(file.descriptor(), &status) == 0);
-    return static_cast<std::uint64_t>(status.st_blocks) * 512;
-  };
-  constexpr std::uint64_t size = std::uint64_t{16} << 30U;
-  const auto reserved = scratch_in(folder, mib);
-  const auto sparse = scratch_in(folder, size, {.reserve = false});
-  CHECK(space_of(reserved) >= mib);
-  CHECK(space_of(sparse) < mib);
-  CHECK(sparse.bytes().size() == size);
-  CHECK(error_of([&] { (void)scratch_in(folder, std::uint64_t{1} << 62U); }) != 0);
-  CHECK(folder.file_count() == 0);
+TEST_CASE_FIXTURE(InFolder, "sizes, ranges and places that cannot be are errors") {
   CHECK(obstacle_of({os::Storage::local, ""}).empty());
   CHECK(obstacle_of({os::Storage::remote, "nfs"}).find("nfs") != std::string::npos);
-}
-
-TEST_CASE_FIXTURE(InFolder, "sizes and ranges that cannot be are errors") {
+  CHECK(error_of([&] { (void)scratch_in(folder, std::uint64_t{1} << 62U); }) != 0);  // before it is reserved
   CHECK(error_of([&] { (void)scratch_in(folder, 1, {.head = 100}); }) == EINVAL);
   CHECK(error_of([&] { (void)scratch_in(folder, 1, {.max_resident = mib - 1}); }) == EINVAL);
   CHECK(error_of([&] { (void)scratch_in(folder, UINT64_MAX); }) == EFBIG);

@@ -125,21 +125,6 @@ TEST_CASE_FIXTURE(InStore, "of many threads one builds, and the others see how f
   CHECK(builds == 1);
 }
 
-TEST_CASE_FIXTURE(InStore, "of processes that ask for many keys at the same time, one builds each") {
-  constexpr std::size_t keys = 100;
-  const auto counted = [&](const fs::path& path) {
-    std::ofstream(folder / "builds", std::ios::app) << 'x';
-    write_text(path, "content");
-  };
-  const auto ask = [&]() noexcept {
-    for (std::size_t key = 0; key < keys; ++key)
-      (void)store.get_or_build(std::to_string(key), counted, {.durable = false});
-    return true;
-  };
-  CHECK(testing::statuses_of_children(3, ask) == std::vector<int>(3));
-  CHECK(fs::file_size(folder / "builds") == keys);
-}
-
 TEST_CASE_FIXTURE(InStore,
                   "the list distinguishes ready artefacts from leftovers, and prune removes what is selected") {
   for (const std::string key : {"a", "b", "c"}) (void)store.get_or_build(key, writes(std::string(100, 'x')));
