@@ -76,17 +76,6 @@ TEST_CASE_FIXTURE(TestFile, "every mechanism fills the file, and says which it w
   }
 }
 
-TEST_CASE_FIXTURE(TestFile, "a budget ends the work early, and the report says so") {
-  const auto mapping = Mapping::open(path, {.offset = 7 * mib + 77, .length = 40 * mib});
-  if (!evict(Mapping::open(path)).cached_after) SKIP_CASE("cached pages are not counted");
-  const auto report = warm(mapping, everything, {.budget = 17 * mib});
-  CHECK(!report.complete);
-  CHECK(report.bytes == 40 * mib);
-  CHECK(report.filled <= 17 * mib);
-  CHECK(report.filled > 0);
-  CHECK(report.reason.find("budget of 17.0 MiB") != std::string::npos);
-}
-
 TEST_CASE_FIXTURE(TestFile, "calls on no ranges, on private pages and on a copy do what can be done, on every system") {
   const std::vector<ByteRange> none;
   const std::array two_pages{ByteRange{0, 2 * os::page_size()}};
