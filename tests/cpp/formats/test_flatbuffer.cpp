@@ -1,3 +1,4 @@
+// What offsets may say. What tables hold is in test_ort.cpp and test_executorch.cpp.
 #include "flatbuffer_builder.hpp"
 #include "formats/parsing.hpp"
 #include "formats/wire/flatbuffer.hpp"
@@ -40,45 +41,6 @@ std::string example() {
 std::uint32_t root_of(std::string_view file) { return number_in<std::uint32_t>(file, 0); }
 
 }  // namespace
-
-TEST_CASE("what a table holds is read, and what it has not has its default") {
-  const auto file = file_of(TableOf()
-                                .number(0, std::int8_t{-5})
-                                .number(1, std::int64_t{std::numeric_limits<std::int64_t>::min()})
-                                .number(2, true)
-                                .text(3, "caf\xC3\xA9")
-                                .bytes(4, "raw", 16)
-                                .numbers<std::int32_t>(5, {-1, 2})
-                                .texts(6, {"one", ""})
-                                .table(7, TableOf().number(0, std::uint16_t{65535}))
-                                .tables(8, {TableOf().text(0, "a"), TableOf()})
-                                .number(9, std::uint8_t{3})
-                                .table(10, TableOf()),
-                            "TEST");
-  CHECK(flatbuffer::identifier(bytes_of(file)) == "TEST");
-  Buffer buffer(bytes_of(file));
-  const auto root = buffer.root();
-  CHECK(root.number<std::int8_t>(0) == -5);
-  CHECK(root.number<std::int64_t>(1) == std::numeric_limits<std::int64_t>::min());
-  CHECK(root.number<bool>(2));
-  CHECK(root.text(3) == "caf\xC3\xA9");
-  CHECK(file.substr(root.vector(4, 1).range().offset, root.vector(4, 1).range().length) == "raw");
-  CHECK(root.vector(4, 1).range().offset % 16 == 0);
-  CHECK(root.vector(5, 4).size() == 2);
-  CHECK(root.vector(5, 4).number<std::int32_t>(0) == -1);
-  CHECK(root.offsets(6).text(0) == "one");
-  CHECK(root.offsets(6).text(1).empty());
-  CHECK(root.table(7)->number<std::uint16_t>(0) == 65535);
-  CHECK(root.offsets(8).table(0).text(0) == "a");
-  CHECK(root.variant(9, 3));
-  CHECK(!root.variant(9, 4));
-  for (const unsigned absent : {11U, 40000U}) {
-    CHECK(root.number<std::int32_t>(absent, -1) == -1);
-    CHECK(root.text(absent).empty());
-    CHECK(root.vector(absent, 4).size() == 0);
-    CHECK(!root.table(absent));
-  }
-}
 
 TEST_CASE("a file is known by its letters behind an offset that can be one") {
   const auto file = example();
