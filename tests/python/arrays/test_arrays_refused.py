@@ -1,13 +1,10 @@
 """Files that are no files of arrays, damaged ones, and shapes that numpy cannot have: errors that name the file."""
 
-import json
-
 import numpy as np
 import pytest
 
 import onecopy as oc
 from onecopy.errors import Kind
-from onecopy.files.mapping import Mapping
 
 
 @pytest.fixture
@@ -16,21 +13,11 @@ def model(write_tensors):
     return write_tensors({"w": ("F32", [6, 4], numbers.tobytes()), "b": ("F32", [4], numbers[:4].tobytes())})
 
 
-def entry(**changes) -> bytes:
-    return json.dumps({"weight": {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]} | changes}).encode()
-
-
 @pytest.mark.parametrize("name", ["a" * 199 + "é", "before\0after"])
-def test_a_format_error_can_name_any_array(write_tensors, name):
+def test_a_format_error_can_name_any_array_and_any_file(write_tensors, name):
     path = write_tensors({name: ("F128", [1], b"x")})
-    with pytest.raises(oc.FormatError, match="unknown dtype"):
-        oc.open(path)
-
-
-def test_a_format_error_can_name_any_file(tmp_path):
-    path = tmp_path / "spoiled\udcff"
-    path.write_bytes(b"1234567")
-    with pytest.raises(oc.FormatError) as raised:
+    path = path.rename(path.with_name("spoiled\udcff"))
+    with pytest.raises(oc.FormatError, match="unknown dtype") as raised:
         oc.open(path)
     assert str(raised.value).startswith(f"{path}: ")
 
@@ -40,19 +27,6 @@ def test_a_misspelt_url_is_reported_with_the_schemes_that_are_fetched(open_):
     with pytest.raises(FileNotFoundError, match=r"begins with one of .*https, s3") as raised:
         open_("s4://bucket/model.safetensors")
     assert raised.value.filename == "s4://bucket/model.safetensors"
-
-
-def test_a_closed_file_is_named_by_the_error(model):
-    path = model.rename(model.with_name("spoiled\udcff"))
-    rows = oc.share([1, 2, 3])
-    for opened, use in ((oc.open(path), lambda file: file["w"]), (Mapping(path), lambda file: file.view())):
-        opened.close()
-        with pytest.raises(ValueError, match="the file is closed: ") as raised:
-            use(opened)
-        assert str(raised.value).endswith(str(path))
-    rows.close()
-    with pytest.raises(ValueError, match="the file is closed: /proc/self/fd/"):
-        rows[0]
 
 
 def test_a_damaged_header_is_reported(model, tmp_path):
@@ -79,7 +53,6 @@ def test_a_shape_that_numpy_cannot_have_names_the_array(write_tensors) -> None:
     [
         (b"\x89PNG\r\n\x1a\n", "PNG image", "onecopy.images.open"),
         (b"\xff\xd8\xff\xe0", "JPEG image", "onecopy.images.open"),
-        (b"II*\0\x08\0\0\0", "TIFF image", "onecopy.images.open"),
         (b"II+\0\x08\0\0\0", "BigTIFF image", "onecopy.images.open"),
         (b"PAR1", "Parquet file", "onecopy.records.import_parquet"),
         (b"version https://git-lfs.github.com/spec/v1\noid", "git-lfs pointer", "git lfs pull"),
@@ -106,18 +79,12 @@ def test_what_is_opened_by_mistake_is_named_in_the_error(tmp_path, begin, found,
 @pytest.mark.parametrize("text", ["a,b\n1,2\n3,4\n", '[{"id": 1}]', "Not Found\n" * 100])
 def test_text_is_named_with_the_command_that_reads_rows(tmp_path, text):
     path = tmp_path / "model.safetensors"
-    path.write_text(text)
-    with pytest.raises(oc.FormatError, match="onecopy import") as raised:
-        oc.open(path)
-    assert (raised.value.path, raised.value.found) == (str(path), "text")
-    path.write_text('{"id": 1}')
-    with pytest.raises(oc.FormatError) as raised:
-        oc.open(path)
-    assert (raised.value.path, raised.value.found) == (str(path), "JSON")
-    path.write_bytes(text.encode()[:7] + b"\0")
-    with pytest.raises(oc.FormatError) as raised:
-        oc.open(path)
-    assert raised.value.found is None
+    for content, found in ((text, "text"), ('{"id": 1}', "JSON"), (text[:7] + "\0", None)):
+        path.write_text(content)
+        with pytest.raises(oc.FormatError) as raised:
+            oc.open(path)
+        assert (raised.value.path, raised.value.found) == (str(path), found)
+        assert ("onecopy import" in str(raised.value)) == (found == "text")
 
 
 def test_a_file_that_ends_too_early_is_reported_as_cut_off(tmp_path):
@@ -132,24 +99,16 @@ def test_a_file_that_ends_too_early_is_reported_as_cut_off(tmp_path):
         oc.open(path)
 
 
-def test_an_opened_file_in_place_of_a_path_is_named(tmp_path):
-    oc.save(tmp_path / "model.safetensors", {"w": np.ones(3)})
-    with oc.open(tmp_path / "model.safetensors") as file, pytest.raises(TypeError, match=r"pass its \.path"):
-        oc.open(file)
-
-
-def test_prepacked_weights_are_detected_by_their_end(tmp_path, onecopy_command):
+def test_prepacked_weights_are_detected_by_their_end(tmp_path):
     path = tmp_path / "packed.oc"
-    path.write_bytes(b"\x7f" + bytes(1000) + b"oc-ort-1")
-    with pytest.raises(oc.FormatError) as raised:
-        oc.open(path)
-    assert raised.value.found == "weights that were prepacked for ONNX Runtime"
-    done = onecopy_command("verify", path)
-    assert done.returncode == 1
-    assert f"onecopy: {path}: expected a file of arrays, found weights that were prepacked" in done.stderr
-    path.write_bytes(b"oc-ort\0")
-    with pytest.raises(oc.FormatError, match="bytes"):
-        oc.open(path)
+    for content, found in (
+        (b"\x7f" + bytes(1000) + b"oc-ort-1", "weights that were prepacked for ONNX Runtime"),
+        (b"oc-ort\0", None),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(oc.FormatError) as raised:
+            oc.open(path)
+        assert raised.value.found == found
 
 
 def test_a_path_that_cannot_be_pinned_is_refused_with_what_can(tmp_path):

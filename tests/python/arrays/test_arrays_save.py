@@ -3,7 +3,6 @@
 import array
 import ctypes
 import mmap
-import struct
 from pathlib import Path
 
 import ml_dtypes
@@ -44,29 +43,13 @@ def arrays(draw) -> np.ndarray:
     return draw(st.sampled_from(LAYOUTS))(value)
 
 
-texts = st.text(max_size=20).filter(lambda name: name != "__metadata__")  # of the format itself
-names = texts | st.sampled_from(["", "#0", "#", "'", '"', "\\", "\\u0041", "\n\0\x7f", "é\U0001f600", "\u2028"])
+texts = st.text(max_size=20).filter(
+    lambda name: name != "__metadata__" and not name.startswith("#")
+)  # the format's own
+names = texts | st.sampled_from(["", "'", '"', "\\", "\\u0041", "\n\0\x7f", "é\U0001f600", "\u2028"])
 
 
-@given(tensors=st.dictionaries(names, arrays(), max_size=8))
-def test_arrays_start_at_the_offsets_of_the_layout(path, tensors):
-    oc.save(path, tensors)
-    entries = sorted(oc.open(path).entries, key=lambda entry: (entry.offset, entry.nbytes))
-    end = struct.unpack("<Q", path.read_bytes()[:8])[0] + 8
-    assert end % 4096 == 0
-    for entry in entries:
-        assert entry.offset == end  # no holes
-        assert entry.offset % (64 if entry.nbytes % 64 == 0 else tensors[entry.name].itemsize) == 0
-        end += entry.nbytes
-    assert end == path.stat().st_size
-
-
-aligned_names = texts.filter(lambda name: not name.startswith("#"))
-
-
-@given(
-    tensors=st.dictionaries(aligned_names, arrays(), max_size=5), align=st.sampled_from([None, 64, 128, 4096, 2 * MIB])
-)
+@given(tensors=st.dictionaries(names, arrays(), max_size=5), align=st.sampled_from([None, 64, 128, 4096, 2 * MIB]))
 def test_every_layout_comes_back_and_starts_on_the_boundary_and_fillers_are_hidden(path, tensors, align):
     oc.save(path, tensors, align=align)
     file, theirs = oc.open(path), safetensors.numpy.load_file(path)
@@ -81,6 +64,19 @@ def test_every_layout_comes_back_and_starts_on_the_boundary_and_fillers_are_hidd
 # --- what programs pass -----------------------------------------------------------------------------------------------
 
 
+class Tensor:
+    """A tensor of some framework: DLPack is all it has."""
+
+    def __init__(self, value: np.ndarray) -> None:
+        self._value = value
+
+    def __dlpack__(self, **options: object) -> object:
+        return self._value.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._value.__dlpack_device__()
+
+
 NUMBERS = np.arange(3_000_000, dtype=np.float64).reshape(1000, 3000)  # 24 MB: more than is copied at a time
 LARGE = {
     "in C order": NUMBERS,
@@ -91,14 +87,15 @@ LARGE = {
     "big-endian": NUMBERS.astype(">f8"),
     "one row": np.repeat(NUMBERS.reshape(1, -1), 2, axis=1)[:, ::2],
     "one element in a row, backwards": NUMBERS.reshape(-1, 1)[::-1],
+    "transposed, by DLPack": Tensor(NUMBERS.T),
     "one number, spread out": np.broadcast_to(np.float32(7), (50, 100_000)),
 }
 
 
 @pytest.mark.parametrize("kind", LARGE)
 def test_large_arrays_of_any_layout_come_back(path, kind):
-    value = LARGE[kind]
-    oc.save(path, {"x": value})
+    oc.save(path, {"x": LARGE[kind]})
+    value = np.from_dlpack(LARGE[kind]) if isinstance(LARGE[kind], Tensor) else LARGE[kind]
     again = oc.open(path)["x"]
     assert again.dtype == value.dtype.newbyteorder("<")
     assert np.array_equal(again, value)
@@ -123,35 +120,17 @@ def test_buffers_come_back(path, tmp_path):
         assert same(there_and_back(path, value), expected)
 
 
-class Tensor:
-    """A tensor of some framework: DLPack is all it has."""
-
-    def __init__(self, value: np.ndarray) -> None:
-        self._value = value
-
-    def __dlpack__(self, **options: object) -> object:
-        return self._value.__dlpack__(**options)
-
-    def __dlpack_device__(self) -> tuple[int, int]:
-        return self._value.__dlpack_device__()
-
-
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("shape", [(), (0, 3), (5,), (3, 4)])
+@pytest.mark.parametrize("shape", [(), (0, 3), (5,), (6, 10)])
 def test_tensors_that_only_speak_dlpack_come_back(path, kind, shape):
     value = np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(kind)
-    assert same(there_and_back(path, Tensor(value)), value)
-    assert same(there_and_back(path, Tensor(value.T)), np.ascontiguousarray(value.T).reshape(value.T.shape))
-
-
-def test_strided_and_read_only_tensors_come_back(path):
-    value = np.arange(60, dtype=np.int32).reshape(6, 10)
-    assert same(there_and_back(path, Tensor(value[1:5:2, ::3])), value[1:5:2, ::3].copy())
-    assert same(there_and_back(path, Tensor(np.broadcast_to(value[0], (3, 10)))), np.tile(value[0], (3, 1)))
-    assert same(there_and_back(path, Tensor(value[::-1])), value[::-1].copy())
+    views = [value, value.T]
+    if len(shape) == 2 and value.size:
+        views += [value[1:5:2, ::3], np.broadcast_to(value[0], (3, 10)), value[::-1]]
+    for view in views:
+        assert same(there_and_back(path, Tensor(view)), np.array(view, order="C"))
     value.setflags(write=False)
     assert same(there_and_back(path, Tensor(value)), value)
-    assert same(there_and_back(path, Tensor(NUMBERS.T)), NUMBERS.T.copy())
 
 
 def test_an_open_file_can_be_saved_elsewhere_and_over_itself(path, tmp_path):
@@ -182,21 +161,17 @@ NOT_ARRAYS = {
     "four bits": np.zeros(2, ml_dtypes.int4),
     "another float8": np.zeros(2, ml_dtypes.float8_e4m3),
     "complex128 in DLPack": Tensor(np.zeros(2, np.complex128)),
+    "pointers": (ctypes.c_void_p * 2)(),
     "letters": (ctypes.c_wchar * 3)(*"abc"),  # array.array has "u" until 3.16, and "w" from 3.13
 }
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of the pointers
 @pytest.mark.parametrize("kind", NOT_ARRAYS)
 def test_what_the_format_does_not_have_is_a_type_error_that_names_the_array(path, kind):
     with pytest.raises(TypeError, match=r"'layer\.7'"):
         oc.save(path, {"good": np.zeros(3), "layer.7": NOT_ARRAYS[kind]})
     assert not any(path.parent.iterdir())
-
-
-@pytest.mark.filterwarnings("ignore::RuntimeWarning")
-def test_a_buffer_of_pointers_is_a_type_error_that_names_it(path):
-    with pytest.raises(TypeError, match="'x'"):
-        oc.save(path, {"x": (ctypes.c_void_p * 2)()})
 
 
 def test_progress_ends_at_the_whole_and_can_stop_the_work(tmp_path):
@@ -220,14 +195,14 @@ def test_progress_ends_at_the_whole_and_can_stop_the_work(tmp_path):
     assert [one.name for one in tmp_path.iterdir()] == ["model.safetensors"]
 
 
-@pytest.mark.parametrize("name", ["x.npy", "X.PT", "x.gguf"])
-def test_a_name_that_promises_another_format_is_refused(tmp_path, name):
-    with pytest.raises(ValueError, match="wrong suffix: save writes safetensors files"):
-        oc.save(tmp_path / name, {"x": np.ones(3)})
+@pytest.mark.parametrize(
+    ("name", "arrays", "error"),
+    [
+        *((name, {"x": np.ones(3)}, ValueError) for name in ("x.npy", "X.PT", "x.gguf")),
+        *(("x.oc", arrays, TypeError) for arrays in (np.ones(3), [np.ones(3)], None)),
+    ],
+)
+def test_a_name_of_another_format_and_what_is_no_dict_of_arrays_are_refused(tmp_path, name, arrays, error):
+    with pytest.raises(error, match=r"wrong suffix|a dict from names to arrays"):
+        oc.save(tmp_path / name, arrays)
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("arrays", [np.ones(3), [np.ones(3)], None])
-def test_what_is_no_dict_of_arrays_is_reported(tmp_path, arrays):
-    with pytest.raises(TypeError, match="a dict from names to arrays"):
-        oc.save(tmp_path / "x.oc", arrays)

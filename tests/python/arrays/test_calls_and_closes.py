@@ -1,16 +1,19 @@
 """Calls that last while another thread, a finalizer or a fork interferes: nothing that they use is freed."""
 
 import contextlib
+import functools
 import itertools
 import os
 import signal
 import threading
 import traceback
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.children import status_of
 from tests.support.rounds import rounds
 from tests.support.turns import turns_of_another_thread
 
@@ -72,14 +75,16 @@ def copied(folder: Path) -> _core.Mapping:
     return _core.open_mapping(folder / "big", copy=True)
 
 
-def closed_copy(folder: Path) -> Callable[[], object]:
-    return copied(folder).close
+def written(folder: Path) -> _core.ScratchFile:
+    options = {"folder": folder, "name": "big", "reserve": True, "anywhere": True, "head": 0, "max_resident": None}
+    file = _core.create_scratch(256 * MIB, **options)
+    file.write(0, bytes(256 * MIB))
+    return file
 
 
-def dropped_view(folder: Path) -> Callable[[], object]:
-    mapping = copied(folder)
-    views = [mapping.view(0, 10)]
-    mapping.close()
+def dropped_view(owner: _core.Mapping | _core.ScratchFile, *part: int) -> Callable[[], object]:
+    views = [owner.view(*part)]
+    owner.close()
     return views.clear
 
 
@@ -89,45 +94,26 @@ def dropped_arrays(folder: Path) -> Callable[[], object]:
     return files.clear
 
 
-def written(folder: Path) -> _core.ScratchFile:
-    file = _core.create_scratch(
-        256 * MIB, folder=folder, name="big", reserve=True, anywhere=True, head=0, max_resident=None
-    )
-    file.write(0, bytes(256 * MIB))
-    return file
-
-
-def closed_scratch(folder: Path) -> Callable[[], object]:
-    return written(folder).close
-
-
-def dropped_view_of_scratch(folder: Path) -> Callable[[], object]:
-    file = written(folder)
-    views = [file.view()]
-    file.close()
-    return views.clear
-
-
 def saved_dict(folder: Path) -> Callable[[], object]:
     builder = _core.RecordBuilder(folder, "dict", {})
     builder.extend(((f"key-{i}", i) for i in range(200_000)), lambda _: None)
-    return lambda: builder.save_nameless(str(folder))
+    return lambda: os.close(builder.save_nameless(str(folder)))
 
 
-LONG_CALLS = [closed_copy, dropped_view, dropped_arrays, closed_scratch, dropped_view_of_scratch, saved_dict]
+LONG_CALLS: dict[str, Callable[[Path], Callable[[], object]]] = {
+    "a copy is closed": lambda folder: copied(folder).close,
+    "a view of a copy is dropped": lambda folder: dropped_view(copied(folder), 0, 10),
+    "arrays are dropped": dropped_arrays,
+    "a scratch file is closed": lambda folder: written(folder).close,
+    "a view of a scratch file is dropped": lambda folder: dropped_view(written(folder)),
+    "a dict is saved": saved_dict,
+}
 
 
-@pytest.mark.parametrize("prepare", LONG_CALLS)
-def test_other_threads_run_while_memory_is_freed_and_an_index_is_built(tmp_path, prepare):
-    def turns() -> int:
-        call, results = prepare(tmp_path), []
-        count = turns_of_another_thread(lambda: results.append(call()))
-        for descriptor in filter(None, results):
-            os.close(descriptor)
-        return count
-
+@pytest.mark.parametrize("name", LONG_CALLS)
+def test_other_threads_run_while_memory_is_freed_and_an_index_is_built(tmp_path, name):
     # On a busy machine the other thread may not get a CPU in time; a call that keeps the GIL never lets it run.
-    assert any(turns() for _ in range(20))
+    assert any(turns_of_another_thread(LONG_CALLS[name](tmp_path)) for _ in range(20))
 
 
 ROWS = [{"text": "x" * 1000, "number": number} for number in range(5000)]
@@ -135,14 +121,6 @@ ROWS = [{"text": "x" * 1000, "number": number} for number in range(5000)]
 
 def own_path(folder: Path) -> Path:
     return folder / f"{os.getpid()}-{threading.get_ident()}"
-
-
-def of_a_file(use: Callable[[Path], object]) -> Callable[[Path], Callable[[], object]]:
-    def prepare(folder: Path) -> Callable[[], object]:
-        oc.save(folder / "arrays.oc", {"a": np.ones(16 * MIB, np.uint8), "b": np.arange(1000)})
-        return lambda: use(folder / "arrays.oc")
-
-    return prepare
 
 
 def verified(path: Path) -> None:
@@ -153,87 +131,65 @@ def verified(path: Path) -> None:
 
 def mapped(path: Path) -> None:
     with oc.Mapping(path) as mapping:
-        oc.files.pin(mapping)
-        oc.files.unpin(mapping)
-        oc.residency(mapping)
-        oc.evict(mapping)
+        for call in (oc.files.pin, oc.files.unpin, oc.residency, oc.evict):
+            call(mapping)
 
 
 def copied_into_sealed_memory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    with contextlib.suppress(OSError):  # another process has made pages of the file dirty
-        _core.take_snapshot(descriptor, "snapshot").close()
-    os.close(descriptor)
+    with path.open("rb") as file, contextlib.suppress(OSError):  # another process has made pages of the file dirty
+        _core.take_snapshot(file.fileno(), "snapshot").close()
 
 
-def saved_and_removed(folder: Path) -> Callable[[], object]:
-    def call() -> None:
-        oc.save(own_path(folder), {"a": np.ones(4 * MIB, np.uint8)}, durable=False)
-        own_path(folder).unlink()
-
-    return call
+def saved(path: Path) -> None:
+    oc.save(own_path(path.parent), {"a": np.ones(4 * MIB, np.uint8)}, durable=False)
+    own_path(path.parent).unlink()
 
 
-def built_and_pruned(folder: Path) -> Callable[[], object]:
-    store = oc.Store(folder / "store")
-
-    def call() -> None:
-        store.get_or_build(f"{own_path(folder)}", lambda path: oc.save(path, {"a": np.ones(MIB, np.uint8)}))
-        store.ls()
-        store.prune(max_bytes=0)
-
-    return call
+def built_and_pruned(path: Path) -> None:
+    store = oc.Store(path.parent / "store")
+    store.get_or_build(f"{own_path(path)}", lambda target: oc.save(target, {"a": np.ones(MIB, np.uint8)}))
+    store.ls()
+    store.prune(max_bytes=0)
 
 
-def written_scratch(folder: Path) -> Callable[[], object]:
-    def call() -> None:
-        with oc.scratch((4, MIB), np.uint8, dir=folder) as scratch:
-            scratch.array[:] = 1
-            scratch.flush()
-            scratch.release()
-            scratch.prefetch()
-            scratch.save(own_path(folder))
-        own_path(folder).unlink()
-
-    return call
+def written_scratch(path: Path) -> None:
+    with oc.scratch((4, MIB), np.uint8, dir=path.parent) as scratch:
+        scratch.array[:] = 1
+        for call in (scratch.flush, scratch.release, scratch.prefetch):
+            call()
+        scratch.save(own_path(path.parent))
+    own_path(path.parent).unlink()
 
 
-def read_rows(_folder: Path) -> Callable[[], object]:
-    shared = oc.share(ROWS)
-
-    def call() -> None:
-        assert shared[10:4000] == ROWS[10:4000]
-        shared.__arrow_c_stream__()
-
-    return call
+@functools.cache
+def shared_rows() -> oc.records.Table:
+    return oc.share(ROWS)
 
 
-def built_rows(_folder: Path) -> Callable[[], object]:
-    return lambda: oc.share({str(number): row for number, row in enumerate(ROWS)}).close()
+def read_rows(_path: Path) -> None:
+    assert shared_rows()[10:4000] == ROWS[10:4000]
+    shared_rows().__arrow_c_stream__()
 
 
-def saved_object(folder: Path) -> Callable[[], object]:
-    def call() -> None:
-        oc.save_object(own_path(folder), [np.ones(MIB), ROWS])
-        assert oc.load_object(own_path(folder), trusted=True)[0].sum() == MIB
-        own_path(folder).unlink()
-
-    return call
+def saved_object(path: Path) -> None:
+    oc.save_object(own_path(path.parent), [np.ones(MIB), ROWS])
+    assert oc.load_object(own_path(path.parent), trusted=True)[0].sum() == MIB
+    own_path(path.parent).unlink()
 
 
-CALLS_DURING_FORKS = {
-    "warm": of_a_file(oc.warm),
-    "background": of_a_file(lambda path: oc.warm(path, wait=False).wait()),
-    "copy": of_a_file(lambda path: oc.open(path, mode="copy").close()),
-    "verify": of_a_file(verified),
-    "mapping": of_a_file(mapped),
-    "snapshot": of_a_file(copied_into_sealed_memory),
-    "checksum": of_a_file(lambda path: _core.crc32c(path.read_bytes())),
-    "save": saved_and_removed,
+CALLS_DURING_FORKS: dict[str, Callable[[Path], object]] = {
+    "warm": oc.warm,
+    "background": lambda path: oc.warm(path, wait=False).wait(),
+    "copy": lambda path: oc.open(path, mode="copy").close(),
+    "verify": verified,
+    "mapping": mapped,
+    "snapshot": copied_into_sealed_memory,
+    "checksum": lambda path: _core.crc32c(path.read_bytes()),
+    "save": saved,
     "store": built_and_pruned,
     "scratch": written_scratch,
     "rows": read_rows,
-    "share": built_rows,
+    "share": lambda _: oc.share({str(number): row for number, row in enumerate(ROWS)}).close(),
     "object": saved_object,
 }
 
@@ -241,39 +197,38 @@ CALLS_DURING_FORKS = {
 @pytest.mark.unsanitized  # a fork may leave the locks of AddressSanitizer's allocator locked in the child
 @pytest.mark.parametrize("name", CALLS_DURING_FORKS)
 def test_a_child_that_is_forked_during_a_long_call_makes_the_same_call(tmp_path, name):
-    call = CALLS_DURING_FORKS[name](tmp_path)
-    call()  # imports what it needs: a child has no lock of an import that another thread has begun
-    stop, errors = threading.Event(), list[BaseException]()
+    path = tmp_path / "arrays.oc"
+    oc.save(path, {"a": np.ones(16 * MIB, np.uint8), "b": np.arange(1000)})
+    call = CALLS_DURING_FORKS[name]
+    call(path)  # imports what it needs: a child has no lock of an import that another thread has begun
+    stop = threading.Event()
 
     def repeat() -> None:
-        try:
-            while not stop.is_set():
-                call()
-        except BaseException as error:  # raised in the main thread
-            errors.append(error)
+        while not stop.is_set():
+            call(path)
 
-    threads = [threading.Thread(target=repeat) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    try:
-        for _ in range(rounds(5, 60)):
-            pid = os.fork()
-            if pid == 0:
-                try:
-                    signal.signal(signal.SIGALRM, signal.SIG_DFL)  # a lock that stays locked blocks handlers of Python
-                    signal.alarm(60)
-                    call()
-                    os._exit(0)
-                except BaseException:
-                    traceback.print_exc()
-                finally:
-                    os._exit(1)
-            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
-    assert errors == []
+    with ThreadPoolExecutor(2) as pool:
+        threads = [pool.submit(repeat) for _ in range(2)]
+        try:
+            for _ in range(rounds(5, 60)):
+                pid = os.fork()
+                if pid == 0:
+                    try:
+                        signal.signal(
+                            signal.SIGALRM, signal.SIG_DFL
+                        )  # a lock that stays locked blocks Python's handlers
+                        signal.alarm(60)
+                        call(path)
+                        os._exit(0)
+                    except BaseException:
+                        traceback.print_exc()
+                    finally:
+                        os._exit(1)
+                assert status_of(pid) == 0
+        finally:
+            stop.set()
+    shared_rows.cache_clear()
+    assert [thread.result() for thread in threads] == [None, None]
 
 
 def test_a_builder_is_used_by_one_thread_at_a_time(tmp_path):

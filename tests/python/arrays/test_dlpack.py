@@ -51,10 +51,8 @@ class Tensor:
         self._memory = values
         self._deleter = DELETER(self._delete)
         shape = (ctypes.c_int64 * values.ndim)(*values.shape)
-        contiguous = values.flags.c_contiguous
-        strides = (
-            None if contiguous else (ctypes.c_int64 * values.ndim)(*(s // values.itemsize for s in values.strides))
-        )
+        steps = (step // values.itemsize for step in values.strides)
+        strides = None if values.flags.c_contiguous else (ctypes.c_int64 * values.ndim)(*steps)
         self._parts = (shape, strides)
         tensor = DLTensor(values.ctypes.data - skip, device, 0, values.ndim, code, bits, lanes, shape, strides, skip)
         self._managed = DLManagedTensor(tensor, None, ctypes.cast(self._deleter, ctypes.c_void_p))
@@ -85,8 +83,7 @@ def test_tensors_of_small_floats_come_back_and_their_memory_is_given_back(path, 
 
 
 def test_an_offset_into_the_memory_is_minded(path):
-    values = np.arange(10, dtype=np.int16)
-    oc.save(path, {"x": Tensor(values[4:], 0, 16, skip=8)})
+    oc.save(path, {"x": Tensor(np.arange(10, dtype=np.int16)[4:], 0, 16, skip=8)})
     assert oc.open(path)["x"].tolist() == [4, 5, 6, 7, 8, 9]
 
 

@@ -28,25 +28,24 @@ def is_mapped(path: Path) -> bool:
     return any(region.inode == inode for region in proc.maps(os.getpid()))
 
 
-def test_the_mapping_goes_with_its_owner_when_nobody_closes(path):
+@pytest.mark.parametrize("closes", [True, False])
+def test_views_are_counted_and_keep_the_memory_also_when_nobody_closes(path, closes):
     mapping = oc.Mapping(path)
-    view = mapping.view()
-    del mapping
-    assert bytes(view) == DATA
-    assert is_mapped(path)
+    view = mapping.view(100, 50)
+    part = view[10:]  # of the same view
+    array = np.frombuffer(mapping.view(8, 80), np.float64)
+    assert mapping.views == 2
+    if closes:
+        mapping.close()
+    assert mapping.closed == closes
     del view
-    assert not is_mapped(path)
-
-
-def test_a_view_keeps_the_memory_after_close(path):
-    with oc.Mapping(path) as mapping:
-        view = mapping.view(100, 50)
-        part = view[10:]
-        array = np.frombuffer(part, np.uint8)[5:]
-    assert mapping.closed
-    del view, part
+    assert mapping.views == 2
+    assert bytes(part) == DATA[110:150]
+    part.release()
+    assert mapping.views == 1
+    del mapping
+    assert array.tobytes() == DATA[8:88]
     assert is_mapped(path)
-    assert array.tobytes() == DATA[115:150]
     del array
     assert not is_mapped(path)
 
@@ -65,24 +64,6 @@ def test_a_copy_gives_its_memory_back_with_the_last_view(path):
     assert bytes(view[-SIZE:]) == DATA
     del view
     assert anonymous() - before < SIZE
-
-
-def test_views_are_counted(path):
-    mapping = oc.Mapping(path)
-    assert mapping.views == 0
-    first = mapping.view()
-    second = np.frombuffer(mapping.view(8, 80), np.float64)
-    part = first[5:]  # of the same view
-    assert mapping.views == 2
-    mapping.close()
-    assert mapping.views == 2
-    del first
-    assert mapping.views == 2
-    part.release()
-    del part
-    assert mapping.views == 1
-    del second
-    assert mapping.views == 0
 
 
 def test_the_kernel_shows_read_only_and_shared_or_private(path):
@@ -121,15 +102,23 @@ CHANGES = {
     "written": written,
     "truncated": lambda path: os.truncate(path, SIZE - 1),
     "made longer": lambda path: os.truncate(path, SIZE + 1),
+    "renamed": lambda path: path.rename(path.with_suffix(".away")),
+    "removed": Path.unlink,
 }
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_a_change_is_seen(path, change):
+def test_a_change_is_seen_and_a_handle_of_another_file_is_refused(path, change):
     with oc.Mapping(path) as mapping:
+        text = pickle.dumps(mapping)
         assert not mapping.changed()
         CHANGES[change](path)
         assert mapping.changed()
+        assert bytes(mapping.view(7, 10)) == DATA[7:17]
+    with pytest.raises(oc.errors.FileChanged if path.exists() else FileNotFoundError) as raised:
+        pickle.loads(text)
+    assert raised.value.errno == (errno.ESTALE if path.exists() else errno.ENOENT)
+    assert raised.value.filename == str(path)
 
 
 def test_a_write_to_a_page_that_is_dirty_already_is_seen(path):
@@ -140,14 +129,6 @@ def test_a_write_to_a_page_that_is_dirty_already_is_seen(path):
         time.sleep(0.02)  # a tick of the clock
         writer[0] ^= 1
         assert mapping.changed()
-
-
-@pytest.mark.parametrize("leave", [Path.unlink, lambda path: path.rename(path.with_suffix(".away"))])
-def test_a_path_that_leads_nowhere_is_a_change(path, leave):
-    with oc.Mapping(path) as mapping:
-        leave(path)
-        assert mapping.changed()
-        assert bytes(mapping.view(0, 10)) == DATA[:10]
 
 
 def test_reading_linking_and_new_rights_are_no_change(path):
@@ -189,51 +170,20 @@ def test_a_relative_path_is_found_from_another_folder(path, monkeypatch, tmp_pat
     assert bytes(pickle.loads(pickle.dumps(mapping)).view()) == DATA
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_handle_of_another_file_is_refused(path, change):
-    text = pickle.dumps(oc.Mapping(path, length=100))
-    CHANGES[change](path)
-    with pytest.raises(oc.errors.FileChanged) as raised:
-        pickle.loads(text)
-    assert (raised.value.errno, raised.value.filename) == (errno.ESTALE, str(path))
-    assert isinstance(raised.value, OSError)
-
-
-def test_a_handle_of_a_file_that_is_gone_is_a_missing_file(path):
-    text = pickle.dumps(oc.Mapping(path))
-    path.unlink()
-    with pytest.raises(FileNotFoundError) as raised:
-        pickle.loads(text)
-    assert raised.value.filename == str(path)
-
-
 # --- words ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("mode", ["map", "copy"])
-def test_the_repr_reports_path_size_and_mode_and_after_close_that_it_is_closed(path, mode):
-    mapping = oc.Mapping(path, mode=mode)
-    assert repr(mapping) == f"<onecopy.Mapping {str(path)!r} {SIZE} bytes, {mode}>"
-    mapping.close()
-    assert repr(mapping) == f"<onecopy.Mapping {str(path)!r} closed>"
+CALLS = [len, oc.warm, oc.evict, oc.residency, oc.files.pin, oc.files.unpin, pickle.dumps]
 
 
 def test_a_closed_mapping_reports_it(path):
-    mapping = oc.Mapping(path)
+    mapping = oc.Mapping(path.rename(path.with_name("spoiled\udcff")), mode="copy")
+    assert repr(mapping) == f"<onecopy.Mapping {mapping.path!r} {SIZE} bytes, copy>"
     mapping.close()
-    for use in (
-        mapping.view,
-        mapping.changed,
-        mapping.fileno,
-        lambda: len(mapping),
-        lambda: mapping.address,
-        lambda: mapping.identity,
-        lambda: oc.warm(mapping),
-        lambda: oc.evict(mapping),
-        lambda: oc.files.pin(mapping),
-        lambda: oc.files.unpin(mapping),
-        lambda: oc.residency(mapping),
-        lambda: pickle.dumps(mapping),
-    ):
-        with pytest.raises(ValueError, match="closed"):
+    assert repr(mapping) == f"<onecopy.Mapping {mapping.path!r} closed>"
+    properties = [lambda name=name: getattr(mapping, name) for name in ("address", "identity", "nbytes")]
+    calls = [lambda call=call: call(mapping) for call in CALLS]
+    for use in (mapping.view, mapping.changed, mapping.fileno, *properties, *calls):
+        with pytest.raises(ValueError, match="the file is closed: ") as raised:
             use()
+        assert str(raised.value).endswith(mapping.path)

@@ -1,10 +1,10 @@
 """Other tools' files behind `oc.open`: what the tools themselves read from the golden files, and nothing executed."""
 
+import itertools
 import json
-import pickle
 import zipfile
-from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.support.places import GOLDEN
 
@@ -73,47 +73,66 @@ def test_a_zip_archive_is_refused_with_the_reason(tmp_path):
         oc.open(path)
 
 
-class Trap:
-    """Unpickled, it would leave a file."""
-
-    def __init__(self, path):
-        self.path = path
-
-    def __reduce__(self):
-        return Path.touch, (Path(self.path),)
-
-
-def test_a_checkpoint_is_never_unpickled(tmp_path):
-    trap = tmp_path / "executed"
-    path = tmp_path / "bad.pt"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
-        archive.writestr("bad/data.pkl", pickle.dumps({"w": Trap(str(trap))}, 2))
-        archive.writestr("bad/version", "3\n")
-        archive.writestr("bad/data/0", bytes(16))
-    with pytest.raises(oc.FormatError):
-        oc.open(path)
-    assert not trap.exists()
-
-
-def test_quantised_blocks_are_bytes_under_the_name_of_their_type():
-    with oc.open(GOLDEN / "gguf" / "small.gguf") as model:
-        assert model.container == "gguf"
-        raw = [entry for entry in model.entries if model[entry.name].dtype.metadata]
-        assert raw
-        for entry in raw:
-            assert model[entry.name].dtype.metadata == {"onecopy": entry.dtype}
-            assert model[entry.name].nbytes == entry.nbytes
-        assert model.metadata["general.architecture"]
-
-
-@pytest.mark.parametrize(
-    ("name", "container"), [("ort/small.ort", "ort"), ("executorch/small.pte", "pte"), ("executorch/small.ptd", "ptd")]
-)
-def test_flatbuffers_open_in_place(name, container):
+@pytest.mark.parametrize("name", ["ort/small.ort", "executorch/small.pte", "executorch/small.ptd", "gguf/small.gguf"])
+def test_entries_are_in_the_file_and_raw_ones_are_bytes_under_the_name_of_their_type(name):
     with oc.open(GOLDEN / name) as file:
-        assert file.container == container
+        assert file.container == name.rpartition(".")[2]
         assert len(file) > 0
-        size = (GOLDEN / name).stat().st_size
         for entry in file.entries:
             assert file[entry.name].nbytes == entry.nbytes
-            assert entry.offset + entry.nbytes <= size
+            assert entry.offset + entry.nbytes <= (GOLDEN / name).stat().st_size
+            assert (file[entry.name].dtype.metadata or {}).get("onecopy", entry.dtype) == entry.dtype
+        raw = [entry for entry in file.entries if file[entry.name].dtype.metadata]
+        assert bool(raw) == (file.container == "gguf")
+        assert file.container != "gguf" or file.metadata["general.architecture"]
+
+
+def test_every_tensor_in_place_is_what_onnx_wrote_and_a_type_of_the_format_alone_is_bytes_with_its_name():
+    model = oc.open(GOLDEN / "onnx" / "small.onnx")
+    assert model.container == "onnx"
+    assert model.kind == "foreign"
+    assert list(model) == [
+        "c.value", "y.else_branch.ew", "y.then_branch.tw", "w", "half", "scalar", "bf", "i4", "typed",
+    ]  # fmt: skip
+    assert model["w"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert model["half"].dtype == np.float16
+    assert model["scalar"].shape == ()
+    assert int(model["scalar"]) == 7
+    assert model["bf"].tobytes() == np.array([0x3FC0, 0xC000], "<u2").tobytes()  # 1.5 and -2
+    assert model["typed"].tolist() == [1, 2]
+    assert model["c.value"].tolist() == [1, 2]
+    assert model["y.then_branch.tw"].tolist() == [3, 4]
+    left_out = '{"not stored as raw bytes": ["ints"], "of text": ["words"]}'
+    assert model.metadata == {"author": "us", "opset": "21", "producer": "golden", "left out": left_out}
+
+    assert model.entry("i4").dtype == "INT4"
+    assert model.entry("i4").shape == (3,)
+    assert model["i4"].tolist() == [0x21, 0x03]
+    assert model["i4"].dtype.metadata == {"onecopy": "INT4"}
+    with pytest.raises(ValueError, match="cannot split packed elements along an axis, because they are bytes"):
+        model.shard("i4", 0, 1)
+
+
+def test_the_format_is_detected_from_the_content(tmp_path):
+    path = tmp_path / "model.safetensors"
+    path.write_bytes((GOLDEN / "onnx" / "small.onnx").read_bytes())
+    assert oc.open(path).container == "onnx"
+    oc.save(tmp_path / "model.oc", {"w": np.ones(3)})
+    (tmp_path / "model.oc").rename(tmp_path / "model.onnx")
+    assert oc.open(tmp_path / "model.onnx").container == "safetensors"
+
+
+def test_leaves_are_arrays_sequences_are_columns_plain_structs_are_records_and_fillers_are_hidden() -> None:
+    with oc.open(GOLDEN / "struct.oc") as file:
+        assert not [name for name in file if name.startswith("#")]
+        assert {"seed", "words", "subs.count", "subs[].name", "subs[].name.offsets", "extra?.nodes"} <= set(file)
+        assert file["words"].tolist() == [1, 2, 3]
+        assert file["seed"].shape == ()
+        assert file["shape"].dtype == np.uint16
+        assert file.verify().bytes > 0
+        offsets = file["subs[].name.offsets"]
+        text = file["subs[].name"].tobytes()
+        names = [text[begin:end].decode() for begin, end in itertools.pairwise(offsets)]
+        assert names == ["", "one", ""]
+        nodes = file["subs[].nodes"].view(np.dtype([("key", "<u4"), ("low", "<u2"), ("high", "<u2")]))
+        assert nodes["key"].tolist() == [[1]]

@@ -83,19 +83,15 @@ def test_of_what_follows_an_array_of_many_huge_pages_two_windows_of_read_ahead_a
 
 @pytest.mark.parametrize(("part", "huge"), [(slice(3, None), None), (slice(None, None, 8), True)])
 def test_what_lies_together_or_is_requested_in_huge_pages_is_read_ahead(tmp_path, part, huge):
-    path = cold_arrays(tmp_path, MIB, 16)
-    with oc.open(path) as file:
+    with oc.open(cold_arrays(tmp_path, MIB, 16)) as file:
         report = file.warm(list(file)[part], huge=huge)
         assert report.complete
         assert "without surrounding pages" not in report.reason
 
 
 def test_a_budget_and_a_check_go_with_it(tmp_path):
-    path = cold_arrays(tmp_path, MIB, 32)
-    with oc.open(path) as file:
+    with oc.open(cold_arrays(tmp_path, MIB, 32)) as file:
         report = file.warm(list(file)[::8], max_bytes=MIB + MIB // 2)
         assert not report.complete
         assert report.filled <= MIB + MIB // 2
-    oc.evict(path)
-    with oc.open(path) as file:
         assert file.warm(list(file)[::8], verify=True).verified >= 4 * MIB

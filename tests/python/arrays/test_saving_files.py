@@ -6,7 +6,6 @@ import json
 import os
 import stat
 import struct
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -30,9 +29,11 @@ def header_of(path: Path) -> tuple[bytes, dict]:
     return data[:end], json.loads(data[8:end])
 
 
-def test_a_format_of_the_users_own_is_kept(path):
-    oc.save(path, NEW, {"format": "mlx"})
+def test_a_format_of_the_users_own_is_kept_also_at_a_relative_path(path, monkeypatch):
+    monkeypatch.chdir(path.parent)
+    oc.save(path.name, NEW, {"format": "mlx"})
     assert oc.open(path).metadata == {"format": "mlx"}
+    assert names_in(path.parent) == [path.name]
 
 
 @pytest.mark.parametrize(
@@ -48,7 +49,6 @@ def test_a_format_of_the_users_own_is_kept(path):
         ({"arrays": {"#0": np.zeros(1)}, "align": 64}, oc.FormatError),
         ({"align": 0}, oc.FormatError),
         ({"align": -64}, ValueError),
-        ({"align": 32}, oc.FormatError),
         ({"align": 96}, oc.FormatError),
         ({"align": 4 * MIB}, oc.FormatError),
     ],
@@ -72,11 +72,11 @@ def test_the_checksums_are_those_of_the_document(path):
     assert told["header"] == f"{crc32c(zeroed):08x}"
 
 
-@pytest.mark.parametrize("where", ["name", "metadata"])
-def test_the_users_texts_may_look_like_our_checksum(path, where):
+def test_the_users_texts_may_look_like_our_checksum(path):
     text = '"header":"00000000"'
-    oc.save(path, {text if where == "name" else "a": np.arange(3)}, {"note": text} if where == "metadata" else None)
-    assert oc.open(path).kind == "arrays"
+    for name, note in ((text, "x"), ("a", text)):
+        oc.save(path, {name: np.arange(3)}, {"note": note})
+        assert oc.open(path).kind == "arrays"
 
 
 def test_a_file_whose_header_ends_near_a_multiple_of_2_mib_can_be_opened(path):
@@ -103,64 +103,49 @@ def test_rights_follow_the_umask(path, umask):
     assert stat.S_IMODE(path.stat().st_mode) == 0o666 & ~umask
 
 
-@pytest.mark.parametrize("exists", [True, False])
-def test_a_link_in_the_place_is_followed_and_stays(tmp_path, exists):
+def test_a_link_in_the_place_is_followed_and_stays(tmp_path):
     (tmp_path / "store").mkdir()
-    real, link = tmp_path / "store" / "real", tmp_path / "link"
-    if exists:
-        oc.save(real, OLD)
+    link = tmp_path / "link"
     link.symlink_to(Path("store", "real"))
-    oc.save(link, NEW)
-    assert link.is_symlink()
-    assert list(oc.open(real)) == list(NEW)
-    assert names_in(tmp_path / "store") == ["real"]
+    for arrays in (OLD, NEW):  # it leads nowhere at first
+        oc.save(link, arrays)
+        assert link.is_symlink()
+        assert list(oc.open(tmp_path / "store" / "real")) == list(arrays)
+        assert names_in(tmp_path / "store") == ["real"]
 
 
-def test_a_relative_path_is_one(path, monkeypatch):
-    monkeypatch.chdir(path.parent)
-    oc.save(path.name, NEW)
-    assert names_in(path.parent) == [path.name]
-
-
-class Lazy(Mapping[str, np.ndarray]):
+class Lazy(dict[str, object]):
     """Arrays that are made when asked for; from the given time on something goes wrong."""
 
     def __init__(self, fail_at: int, failure: object) -> None:
-        self.calls = 0
-        self.fail_at = fail_at
-        self.failure = failure
+        super().__init__(dict.fromkeys("abc"))
+        self.calls, self.fail_at, self.failure = 0, fail_at, failure
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(["a", "b", "c"])
-
-    def __len__(self) -> int:
-        return 3
-
-    def __getitem__(self, name: str) -> np.ndarray:
+    def __getitem__(self, name: str) -> object:
         self.calls += 1
-        if self.calls >= self.fail_at:
-            if isinstance(self.failure, type):
-                raise self.failure("broken")
-            return self.failure
-        return np.full((1000, 1000), ord(name), np.float32)
+        if self.calls < self.fail_at:
+            return np.full((1000, 1000), ord(name), np.float32)
+        if isinstance(self.failure, type):
+            raise self.failure("broken")
+        return self.failure
 
 
 @pytest.mark.parametrize("fail_at", [1, 3, 4, 6])
 @pytest.mark.parametrize(
-    "failure", [RuntimeError, KeyboardInterrupt, np.zeros(5), np.zeros((1000, 1000), "i4"), [1, 2]]
+    "failure", [RuntimeError, KeyboardInterrupt, np.zeros(1_000_000, "f4"), np.zeros((1000, 1000), "i4"), [1, 2]]
 )
-@pytest.mark.parametrize("old", [True, False])
-def test_a_save_that_fails_half_way_leaves_the_old_file_and_nothing_else(path, fail_at, failure, old):
-    if old:
-        oc.save(path, OLD)
-    before = path.read_bytes() if old else None
-    arrays = Lazy(fail_at, failure)
-    if fail_at <= 3 and isinstance(failure, np.ndarray):
-        arrays.fail_at = 4  # an array of another shape or type than it had at first; before, it simply is the array
-    with pytest.raises((RuntimeError, KeyboardInterrupt, ValueError, TypeError)):
-        oc.save(path, arrays)
-    assert names_in(path.parent) == ([path.name] if old else [])
-    assert before is None or path.read_bytes() == before
+def test_a_save_that_fails_half_way_leaves_the_old_file_and_nothing_else(path, fail_at, failure):
+    if isinstance(failure, np.ndarray):
+        fail_at = max(
+            fail_at, 4
+        )  # an array of another shape or type than it had at first; before, it simply is the array
+    for before in (b"", b"old"):
+        if before:
+            path.write_bytes(before)
+        with pytest.raises((RuntimeError, KeyboardInterrupt, ValueError, TypeError)):
+            oc.save(path, Lazy(fail_at, failure))
+        assert names_in(path.parent) == ([path.name] if before else [])
+    assert path.read_bytes() == before
     oc.save(path, Lazy(99, None))  # nothing is in the way of the next
     assert oc.open(path)["c"][0, 0] == ord("c")
 

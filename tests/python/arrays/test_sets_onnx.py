@@ -40,11 +40,13 @@ def test_what_lies_in_other_files_is_there_too(model):
 
 
 def test_a_data_file_that_is_too_short_is_reported_with_both_paths(model):
-    os.truncate(model.parent / "external.bin", 1999)
-    with pytest.raises(oc.FormatError, match=r"\[0, 2000\).* the file has 1999 bytes") as error:
+    data = model.with_name("external.bin")
+    os.truncate(data, 1999)
+    with pytest.raises(
+        oc.FormatError, match=rf"{data}.*\[0, 2000\).* the file has 1999 bytes|1999 bytes.*{data}"
+    ) as error:
         oc.open(model)
     assert str(model) in str(error.value)
-    assert str(model.parent / "external.bin") in str(error.value)
 
 
 def test_names_that_stand_twice_are_distinguished(tmp_path):

@@ -1,7 +1,6 @@
 """Arrays one after another through a window of memory."""
 
 import os
-import struct
 
 import numpy as np
 import pytest
@@ -84,15 +83,6 @@ def test_a_stream_that_is_not_read_to_its_end_releases_what_it_has_read(file):
     np.testing.assert_array_equal(array, file[name])
 
 
-def packed_file(path):
-    """Write a GGUF file with a tensor of 8,192 rows of 1,088 bytes in blocks of type Q8_0; return its bytes."""
-    content = np.random.default_rng(2).integers(0, 255, 8192 * 1088, np.uint8).tobytes()
-    head = b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + struct.pack("<Q", 6) + b"packed" + struct.pack("<I", 2)
-    head += struct.pack("<QQIQ", 1024, 8192, 8, 0)
-    path.write_bytes(head + bytes(-len(head) % 32) + content)
-    return content
-
-
 def test_a_caller_that_takes_its_time_finds_the_window_filled(file):
     stream = file.stream(window=WINDOW)
     next(stream)
@@ -126,11 +116,11 @@ def test_a_file_that_is_larger_than_memory_is_saved_through_a_window(file, tmp_p
 
 
 @pytest.mark.usefixtures("little_memory")
-def test_packed_elements_are_converted_through_a_window(tmp_path):
-    content = packed_file(tmp_path / "x.gguf")
-    paths = [os.fspath(tmp_path / name) for name in ("x.gguf", "x.oc")]
-    convert(*paths, pattern="*", unknown="bytes", skip=False, drop_tied=False, align=None)
-    with oc.open(paths[1]) as file:
+def test_packed_elements_are_converted_through_a_window_and_come_whole(tmp_path, write_tensors):
+    content = np.random.default_rng(2).bytes(8192 * 1088)
+    source, target = os.fspath(write_tensors({"packed": ("F4", [8192, 2176], content)})), os.fspath(tmp_path / "x.oc")
+    convert(source, target, pattern="*", unknown="bytes", skip=False, drop_tied=False, align=None)
+    with oc.open(target) as file:
         assert file["packed"].tobytes() == content
 
 

@@ -29,15 +29,14 @@ def flip(path: Path, offset: int) -> None:
 
 
 def test_whole_file_and_names(model: Path) -> None:
+    seen: list[tuple[int, int]] = []
     with oc.open(model) as file:
         data = model.stat().st_size - 4096
-        assert file.verify().bytes == data
-        assert file.verify(threads=1).threads == 1
+        assert file.verify(threads=1, progress=lambda done, total: seen.append((done, total))).bytes == data
+        assert seen[0][0] <= seen[-1][0] == seen[-1][1]
         assert file.verify(["a"]).bytes == 2 * BLOCK - 4096  # the second block is shared with "b"
         assert file.verify([("b", slice(2 * BLOCK, 2 * BLOCK + 1))]).bytes == BLOCK
         assert file.verify([]).bytes == 0
-        with pytest.raises(KeyError):
-            file.verify(["c"])
     with pytest.raises(ValueError, match="closed"):
         file.verify()
 
@@ -48,40 +47,28 @@ def test_open_verifies(model: Path, mode: str, warm: bool) -> None:
     with oc.open(model, mode, verify=True, warm=warm) as file:
         assert len(file) == 2
     flip(model, 3 * BLOCK)
-    with pytest.raises(oc.ChecksumError) as caught:
+    with pytest.raises(oc.ChecksumError, match=r"block 3.*'b'") as caught:
         oc.open(model, mode, verify=True, warm=warm)
     (block,) = caught.value.blocks
     assert (block.number, block.offset, block.length, block.names) == (3, 3 * BLOCK, BLOCK, ("b",))
     assert block.expected != block.found
     facts = (Kind.INCONSISTENT, block.offset, str(model))
     assert (caught.value.kind, caught.value.offset, caught.value.path) == facts
-    assert str(model) in str(caught.value)
-    assert "block 3" in str(caught.value)
-    assert "'b'" in str(caught.value)
 
 
-def test_every_damaged_block_is_reported_also_in_another_process(model: Path) -> None:
-    for offset in (4096, BLOCK, model.stat().st_size - 1):
-        flip(model, offset)
-    with oc.open(model) as file, pytest.raises(oc.ChecksumError, match=r"3 of 5 blocks are damaged") as caught:
+def test_every_damaged_block_is_reported_also_in_another_process(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    oc.save(
+        path, {name: np.ones(size, np.uint8) for name, size in (("a", BLOCK - 4096), ("b", BLOCK), ("c", 2 * BLOCK))}
+    )
+    for offset in (4096, BLOCK, path.stat().st_size - 1):
+        flip(path, offset)
+    with oc.open(path) as file, pytest.raises(oc.ChecksumError, match=r"3 of 4 blocks are damaged") as caught:
         file.verify()
-    assert [block.number for block in caught.value.blocks] == [0, 1, 4]
-    assert caught.value.blocks[0].names == ("a",)
-    assert caught.value.blocks[1].names == ("a", "b")
+    # Not named: the arrays that end where a block begins.
+    assert [(block.number, block.names) for block in caught.value.blocks] == [(0, ("a",)), (1, ("b",)), (3, ("c",))]
     again = pickle.loads(pickle.dumps(caught.value))
     assert (str(again), again.blocks) == (str(caught.value), caught.value.blocks)
-
-
-def test_an_array_that_ends_where_the_damaged_block_begins_is_not_named(tmp_path: Path) -> None:
-    path = tmp_path / "model.safetensors"
-    oc.save(path, {"a": np.ones(BLOCK - 4096, np.uint8), "b": np.ones(BLOCK, np.uint8), "c": np.ones(9, np.uint8)})
-    with oc.open(path) as file:
-        ends = [entry.offset + entry.nbytes for entry in file.entries]
-    assert ends[:2] == [BLOCK, 2 * BLOCK]
-    flip(path, BLOCK)
-    with pytest.raises(oc.ChecksumError) as caught:
-        oc.open(path, verify=True)
-    assert [block.names for block in caught.value.blocks] == [("b",)]
 
 
 def test_warm_verifies_in_the_same_pass(model: Path) -> None:
@@ -97,13 +84,6 @@ def test_warm_verifies_in_the_same_pass(model: Path) -> None:
         with pytest.raises(oc.ChecksumError):
             file.warm(verify=True, wait=False).wait()
         file.warm([("b", slice(2 * BLOCK, None))], verify=True)  # the damage is elsewhere
-
-
-def test_progress_reaches_its_total(model: Path) -> None:
-    seen: list[tuple[int, int]] = []
-    with oc.open(model) as file:
-        file.verify(progress=lambda done, total: seen.append((done, total)))
-    assert seen[0][0] <= seen[-1][0] == seen[-1][1]
 
 
 def test_nothing_to_verify_against(tmp_path: Path, write_tensors: Callable[..., Path]) -> None:
@@ -137,15 +117,9 @@ def test_the_copy_is_checked_and_not_the_file(model: Path) -> None:
 def test_of_selected_rows_only_their_blocks_are_compared(rows, tmp_path):
     path = tmp_path / "w.oc"
     oc.save(path, {"w": np.zeros((4096, 1024), np.uint8)})
-    with oc.open(path) as file:
-        offset = file.entry("w").offset
-    for damaged, is_damaged in ((0, False), (4090, True)):
-        with path.open("r+b") as raw:
-            raw.seek(offset + damaged * 1024)
-            raw.write(b"x")
-        with oc.open(path, names=[("w", rows)]) as selected:
-            if is_damaged:
-                with pytest.raises(oc.ChecksumError):
-                    selected.verify()
-            else:
-                assert selected.verify().bytes < 4 << 20
+    flip(path, 4096)
+    with oc.open(path, names=[("w", rows)]) as selected:
+        assert selected.verify().bytes < 4 << 20
+        flip(path, 4096 + 4090 * 1024)
+        with pytest.raises(oc.ChecksumError):
+            selected.verify()
