@@ -3,9 +3,7 @@
 import abc
 import collections
 import copyreg
-import decimal
 import enum
-import functools
 import hashlib
 import importlib
 import io
@@ -22,7 +20,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pytest
-from tests.support.generated_programs import CHOICES, WAYS, loaded, source_of
+from tests.support.generated_programs import CHOICES, PLAIN, WAYS, loaded, source_of
 
 import onecopy as oc
 from onecopy import _core
@@ -48,23 +46,6 @@ def rows(source: str, **scope: Any) -> Any:
     made = module(**scope)
     exec(source, vars(made))
     return made.rows
-
-
-class Masked(str):
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return "***"
-
-
-class Counting:
-    """An object that does not pickle what it holds."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
-
-    def __reduce__(self) -> Any:
-        return Counting, (0,)
 
 
 class Slotted:
@@ -119,40 +100,16 @@ def second() -> int:
 
 
 VALUES: list[tuple[Any, Any]] = [
-    (1, 2),
-    (1, True),
-    (1, 1.0),
-    (0.0, -0.0),
-    (10**5000, 10**5000 + 1),
-    ("a", "b"),
-    ("a", b"a"),
-    (Masked("a"), Masked("b")),
-    (Masked("a"), "a"),
-    ("a", "\ud800"),
-    ((1, (2,)), ((1, 2),)),
     (("a", "b"), ("ab",)),
-    ([1, [2]], [[1, 2]]),
-    ([1], (1,)),
     ({"a": 1, "b": 2}, {"b": 2, "a": 1}),
     ({1, 2}, {1, 3}),
-    ({1}, frozenset({1})),
     (collections.OrderedDict(a=1), {"a": 1}),
     (collections.deque([1], 1), collections.deque([1], 2)),
-    (collections.namedtuple("P", "x y"), collections.namedtuple("P", "x z")),
-    (decimal.Decimal("1.0"), decimal.Decimal("1.00")),
     (Fraction(1, 3), Fraction(2, 3)),
     (re.compile("a"), re.compile("a", re.I)),
-    (re.compile("a").match, re.compile("b").match),
-    ({"x": 1}.get, {"x": 2}.get),
-    (",".join, ";".join),
     (str.upper, str.lower),
-    ((first, second, first), (first, second, second)),
-    (functools.partial(first), functools.partial(second)),
-    (functools.partial(max, 1), functools.partial(max, 2)),
     (types.SimpleNamespace(n=1), types.SimpleNamespace(n=2)),
     (types.MappingProxyType({1: 2}), types.MappingProxyType({1: 3})),
-    (Counting(1), Counting(2)),
-    (Slotted(1), Slotted(2)),
     ({Slotted(1)}, {Slotted(2)}),
     (Holding(1), Holding(2)),
     (Registered(1), Registered(2)),
@@ -161,12 +118,8 @@ VALUES: list[tuple[Any, Any]] = [
     (np.frompyfunc(first, 1, 1), np.frompyfunc(first, 2, 1)),
     (np.frompyfunc(first, 1, 1), np.frompyfunc(first, 1, 2)),
     (np.frompyfunc(first, 2, 1, identity=0), np.frompyfunc(first, 2, 1, identity=1)),
-    (property(first), property(second)),
     (property(first, first), property(first, second)),
     (property(first, None, first), property(first, None, second)),
-    (functools.cached_property(first), functools.cached_property(second)),
-    (staticmethod(first), staticmethod(second)),
-    (classmethod(first), classmethod(second)),
     (types.FunctionType.__code__, types.FunctionType.__defaults__),
     (TypeVar("T", bound=int), TypeVar("T", bound=str)),
     (TypeVar("T", int, str), TypeVar("T", int, bytes)),
@@ -174,21 +127,19 @@ VALUES: list[tuple[Any, Any]] = [
     (TypeVar("T"), TypeVar("T", contravariant=True)),
     (TypeVar("T"), TypeVar("U")),
     (Path("/a"), Path("/b")),
-    (range(3), range(4)),
     (slice(1), slice(2)),
     (bytearray(b"a"), bytearray(b"b")),
     (memoryview(b"a"), memoryview(b"b")),
     (memoryview(b"a"), memoryview(b"a").cast("c")),
     (memoryview(b"ab").cast("B", (1, 2)), memoryview(b"ab").cast("B", (2, 1))),
     (np.float32(1), np.float64(1)),
-    (np.arange(3), np.arange(4)),
     (np.arange(4), np.arange(4).reshape(2, 2)),
     (np.arange(4).reshape(2, 2), np.asfortranarray(np.arange(4).reshape(2, 2))),
     (np.arange(8)[::2], np.arange(8)[1::2]),
     (np.array([1, "a"], object), np.array([1, "b"], object)),
     (np.array(["2020"], "M8[D]"), np.array(["2021"], "M8[D]")),
-    ([[]] * 2, [[], []]),
 ]
+"""Values that no program of the next tests but one has."""
 
 
 @pytest.mark.parametrize("pair", VALUES, ids=range(len(VALUES)))
@@ -225,7 +176,7 @@ def test_the_same_leaves_in_other_containers_have_other_identities(leaf, kind):
 @pytest.mark.parametrize("way", range(len(WAYS)))
 def test_a_name_changes_with_everything_that_changes_what_the_function_returns(way):
     plain = {"v": "1"} | {field: texts[0] for field, texts in CHOICES.items()}
-    values = {"v": ["1", "2", "'1'", "(1, 'a')", "[1]", "{'a': 1}", "one", "two"]} | CHOICES
+    values = {"v": [*PLAIN, "(1, 'a')", "[1]", "{'a': 1}", "{1}", "frozenset({1})"]} | CHOICES
     for field in (field for field in plain if f"{{{field}}}" in "".join(WAYS[way])):
         results: dict[str, list[str]] = {}
         for text in values[field]:
@@ -241,11 +192,6 @@ def test_a_name_changes_with_everything_that_changes_what_the_function_returns(w
 @pytest.mark.parametrize(
     "pair",
     [
-        ("x = 1\n  return dict(locals())", "y = 1\n  return dict(locals())"),
-        ("return a < b", "return a > b"),
-        ("return 1", "return 1.0"),
-        ("return [1 for x in a]", "return [2 for x in a]"),
-        ("try: a()\n  except ValueError: b", "try: a()\n  except TypeError: b"),
         ("try: a()\n  finally: b", "a(); b"),
         ("yield 1", "return 1"),
         ("return a in {1, 2}", "return a in {1, 3}"),
@@ -305,16 +251,10 @@ def test_using_an_object_does_not_change_its_identity():
 
 
 def test_equal_values_have_one_identity_however_many_objects_they_are():
-    text = "some text"
-    other = b"some text".decode()
+    text, other = "some text", b"some text".decode()
     assert text is not other
-    for a, b in [
-        (text, other),
-        ((1, text), (1, other)),
-        (Path("/a"), Path("/a")),
-        ((Path("/a"),), (Path("/a"),)),
-        (10**30, 10**30 + 0),
-    ]:
+    for made in (lambda word: word, lambda word: (1, word), Path, lambda word: (Path(word),), lambda _: 10**30):
+        a, b = made(text), made(other)
         assert digest_of([a, a], "") == digest_of([a, b], "") == digest_of([b, a], "")
 
 
@@ -342,26 +282,18 @@ def test_functions_and_classes_that_reach_each_other_have_an_identity():
         (lambda: closing(threading.Lock()), "'value' of the function, a lock, "),
         (lambda: rows("def rows(): return g()\ndef g(): return L", L=threading.Lock()), "'L' of 'g' of the function, "),
         (lambda: closing(io.TextIOWrapper(io.BytesIO()).read), "'value' of the function, a TextIOWrapper, "),
-        (
-            lambda: closing({"a": [].__iter__, "b": (x for x in ())}),
-            r"\['b'\] of 'value' of the function, ",
-        ),
+        (lambda: closing({"a": [].__iter__, "b": (x for x in ())}), r"\['b'\] of 'value' of the function, "),
         (
             lambda: closing(Holding(io.TextIOWrapper(io.BytesIO()))),
             "'parts' of Holding of 'value' of the function, a Te",
         ),
         (lambda: rows("def rows(): return m.L", m=module(L=threading.Lock())), "'L' of settings of the function, "),
+        (lambda: closing([Holding(1), threading.Lock()]), "'value' of the function, a lock, "),
     ],
 )
 def test_what_has_no_identity_is_named_with_the_way_to_it(make, message):
     with pytest.raises(TypeError, match=message):
         name_of(make())
-
-
-def test_a_lock_has_no_identity_after_an_object_that_leaves_its_own_out():
-    assert name_of(closing([Holding(1), 2])) == name_of(closing([Holding(1), 2]))
-    with pytest.raises(TypeError, match="'value' of the function, a lock, "):
-        name_of(closing([Holding(1), threading.Lock()]))
 
 
 def test_a_file_that_comes_to_rest_while_it_is_looked_at_is_still_asked_for_writers(tmp_path, monkeypatch):
@@ -394,7 +326,7 @@ LIMIT = 3
 
 
 def helper(x: int, more: "int" = 4) -> list[int]:
-    return [x, more, LIMIT, len("abc")]
+    return [x, more, LIMIT, len("abc"), decorated()]
 
 
 def calls_helper(n):
@@ -416,6 +348,7 @@ def closing_over(value):
     return inner, assign
 
 
+decorated, _ = closing_over(1)
 CHANGES = {
     "a global": lambda patch: patch.setitem(globals(), "LIMIT", 5),
     "a function": lambda patch: patch.setitem(globals(), "helper", lambda x: x),
@@ -429,6 +362,7 @@ CHANGES = {
     "an attribute": lambda patch: patch.setattr(helper, "limit", 1, raising=False),
     "the name": lambda patch: patch.setattr(helper, "__qualname__", "other"),
     "a name that was a built-in": lambda patch: patch.setitem(globals(), "len", sum),
+    "a variable of a closure": lambda patch: patch.setattr(decorated.__closure__[0], "cell_contents", 5),
 }
 
 
@@ -474,6 +408,14 @@ def test_arguments_and_how_they_are_passed_are_part_of_a_call():
     assert name_of(reads_list, ((BASE,), {})) != name_of(reads_list, (([2],), {}))  # it may ask which list it is
 
 
+LAZY = """
+import importlib
+def __getattr__(name):
+    if name != 'lazy': raise AttributeError(name)
+    return importlib.import_module(f'.{name}', __name__)
+"""
+
+
 def test_modules_of_the_program_that_a_function_imports_are_part_of_its_name(tmp_path, monkeypatch):
     """Whether they were imported before or not, by whichever form of import."""
     package = tmp_path / "package_of_keys"
@@ -485,12 +427,14 @@ def test_modules_of_the_program_that_a_function_imports_are_part_of_its_name(tmp
         "d": "import package_of_keys.first as x, os.path, json.tool, wave\n    return x.N",
         "e": "from .inner.second import N as M\n    return M",
         "f": "import package_of_keys.inner.second\n    return package_of_keys.inner.second.N",
+        "g": "return package_of_keys.lazy.N",
     }
-    (package / "functions.py").write_text("\n".join(f"def {name}():\n    {form}" for name, form in forms.items()))
-    for name in ("__init__", "inner/__init__", "first", "inner/second"):
-        (package / f"{name}.py").write_text("N = 1\n")
+    sources = {"functions": "import package_of_keys\n", "inner/__init__": "", "__init__": LAZY}
+    sources["functions"] += "\n".join(f"def {name}():\n    {form}" for name, form in forms.items())
+    for name in ("__init__", "functions", "inner/__init__", "first", "inner/second", "lazy"):
+        (package / f"{name}.py").write_text(sources.get(name, "N = 1\n"))
     monkeypatch.syspath_prepend(str(tmp_path))
-    for name in ("", ".functions", ".first", ".inner", ".inner.second"):
+    for name in ("", ".functions", ".first", ".inner", ".inner.second", ".lazy"):
         monkeypatch.delitem(sys.modules, f"package_of_keys{name}", raising=False)
     functions = importlib.import_module("package_of_keys.functions")
     for name in forms:
@@ -498,57 +442,32 @@ def test_modules_of_the_program_that_a_function_imports_are_part_of_its_name(tmp
         before = name_of(function)
         assert function() == 1
         assert name_of(function) == before
-        for module in ("first", "inner.second"):
-            monkeypatch.setattr(importlib.import_module(f"package_of_keys.{module}"), "N", 2)
-        assert function() == 2
-        assert name_of(function) != before
-        monkeypatch.undo()
-        monkeypatch.syspath_prepend(str(tmp_path))
-
-
-def test_a_module_that_a_package_imports_when_its_name_is_used_is_part_of_a_name(tmp_path, monkeypatch):
-    package = tmp_path / "lazy_of_keys"
-    package.mkdir()
-    (package / "__init__.py").write_text(
-        "import importlib\ndef __getattr__(name):\n    if name != 'part': raise AttributeError(name)\n"
-        "    return importlib.import_module(f'.{name}', __name__)\n"
-    )
-    (package / "part.py").write_text("N = 1\n")
-    (tmp_path / "user_of_keys.py").write_text("import lazy_of_keys\ndef function(): return lazy_of_keys.part.N\n")
-    monkeypatch.syspath_prepend(str(tmp_path))
-    for name in ("lazy_of_keys", "lazy_of_keys.part", "user_of_keys"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    function = importlib.import_module("user_of_keys").function
-    before = name_of(function)
-    assert function() == 1
-    assert name_of(function) == before
-    monkeypatch.setattr(sys.modules["lazy_of_keys.part"], "N", 2)
-    assert function() == 2
-    assert name_of(function) != before
+        with monkeypatch.context() as patch:
+            for module in ("first", "inner.second", "lazy"):
+                patch.setattr(importlib.import_module(f"package_of_keys.{module}"), "N", 2)
+            assert function() == 2
+            assert name_of(function) != before
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
 def replaced_in_place(path: Path) -> None:
-    before = path.stat()
     with path.open("r+") as file:
         file.write("new")
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    os.utime(path, (1, 1))
 
 
 def replaced_by_copy(path: Path) -> None:
-    other = path.with_name("other")
-    other.write_text("new")
-    os.utime(other, ns=(path.stat().st_atime_ns, path.stat().st_mtime_ns))
-    shutil.copy2(other, path)
+    path.with_name("other").write_text("new")
+    os.utime(path.with_name("other"), (1, 1))
+    shutil.copy2(path.with_name("other"), path)
 
 
 def replaced_on_its_inode(path: Path) -> None:
-    before = path.stat()
     path.unlink()  # many file systems use the number of the inode again
     path.write_text("new")
-    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    os.utime(path, (1, 1))
 
 
 @pytest.mark.parametrize("replace", [replaced_in_place, replaced_by_copy, replaced_on_its_inode])
@@ -581,8 +500,7 @@ def test_a_file_with_a_writer_is_identified_by_all_of_its_bytes(tmp_path):
 
 
 def test_a_key_changes_with_every_write_however_fast_they_follow(tmp_path):
-    path = tmp_path / "file"
-    keys = set()
+    path, keys = tmp_path / "file", set()
     for number in range(20):
         path.write_text(f"{number:2}")
         keys.add(oc.file_key(path))
@@ -608,17 +526,6 @@ def test_a_file_that_is_not_the_expected_one_is_being_written(tmp_path):
         assert identify_open(file.fileno(), expected=found) == (found, "")
         before = found._replace(changed=found.changed - 1)
         assert identify_open(file.fileno(), expected=before) == (found, "it is being written")
-
-
-def test_a_file_that_was_changed_just_now_is_not_identified_by_its_state(tmp_path, monkeypatch):
-    path = tmp_path / "file"
-    path.write_text("1")
-    changed = path.stat().st_ctime_ns
-    monkeypatch.setattr("onecopy.files.identity._now_of_files", lambda: changed + 1)
-    assert file_identity(path).is_recent()
-    monkeypatch.setattr("onecopy.files.identity._now_of_files", lambda: changed + 3_000_000_000)
-    found = file_identity(path)
-    assert (found.nbytes, found.changed, found.is_recent()) == (1, changed, False)
 
 
 def test_no_write_leaves_a_time_that_is_before_now():

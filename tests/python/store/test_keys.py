@@ -1,7 +1,6 @@
 """A key names the data and the function that makes it: two functions under one key never answer for each other."""
 
 import json
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -47,27 +46,17 @@ def test_two_functions_under_one_key_are_two_artefacts(tmp_path: Path, pair: str
     assert len(oc.Store(tmp_path / "store").ls()) == 2
 
 
-def test_tables_of_one_file_under_the_key_of_the_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("made", [lambda read: read, lambda read: read()], ids=["a function", "an iterator"])
+def test_tables_of_one_file_under_the_key_of_the_file(tmp_path: Path, made: Callable[[Any], Any]) -> None:
     """As the README does it with COCO, whose files have three tables."""
     path = tmp_path / "instances.json"
     path.write_text(json.dumps({"images": [{"id": 1}], "annotations": [{"id": 7}, {"id": 8}]}))
-    key, folder = oc.file_key(path), tmp_path / "store"
-    images = oc.share(lambda: onecopy.records.json_rows(path, "images"), key, store=folder)
-    boxes = oc.share(lambda: onecopy.records.json_rows(path, "annotations"), key, store=folder)
-    assert ([row["id"] for row in images], [row["id"] for row in boxes]) == ([1], [7, 8])
-    images = oc.share(onecopy.records.json_rows(path, "images"), key, store=folder)
-    boxes = oc.share(onecopy.records.json_rows(path, "annotations"), key, store=folder)
-    assert ([row["id"] for row in images], [row["id"] for row in boxes]) == ([1], [7, 8])
-    again = oc.share(onecopy.records.json_rows(path, "annotations"), key, store=folder)
-    assert again.report is not None
-    assert not again.report.built
-
-
-def test_values_without_a_stable_identity_are_refused(tmp_path: Path) -> None:
-    lock = threading.Lock()
-    with pytest.raises(TypeError, match=r"'lock' of the function, a lock, cannot be pickled"):
-        oc.share(lambda: [lock.locked()], "k", store=tmp_path / "store")
-    assert oc.share(lambda: [lock.locked()])[0] is False  # without a key, all calls share one artefact
+    for is_built in (True, False):
+        for name, ids in (("images", [1]), ("annotations", [7, 8])):
+            rows = made(lambda name=name: onecopy.records.json_rows(path, name))
+            table = oc.share(rows, oc.file_key(path), store=tmp_path / "store")
+            assert [row["id"] for row in table] == ids
+            assert table.report is None or table.report.built == is_built
 
 
 def test_a_list_of_another_length_under_a_key_is_refused(tmp_path: Path) -> None:

@@ -49,6 +49,17 @@ def wheel(folder: Path, source: str, version: str, *, hashed: bool) -> Path:
     return path
 
 
+def installed(site: Path, source: str = "", *, more: str = "", record: str = "") -> str:
+    """Extract a wheel as pip does, with further lines of metadata; return the path of its module."""
+    site.parent.mkdir(exist_ok=True)
+    with zipfile.ZipFile(wheel(site.parent, source, "1.0", hashed=True)) as file:
+        file.extractall(site)
+    for name, text in (("METADATA", more), ("RECORD", record)):
+        with (site / "Dist_Of_Test-1.0.dist-info" / name).open("a") as file:
+            file.write(text)
+    return str(site / "module_of_test.py")
+
+
 def run(source: str, *folders: Path) -> dict[str, Any]:
     """Return the key of `rows` of a program in a process of its own, and its result."""
     ending = (
@@ -88,13 +99,10 @@ def test_a_package_that_pip_has_installed_again_is_another_one_whatever_its_vers
 def test_a_package_is_the_same_in_each_environment_whose_python_its_scripts_name(tmp_path):
     found = set()
     for environment in ("first", "second"):
-        site = tmp_path / environment / "site-packages"
-        with zipfile.ZipFile(wheel(tmp_path, LIBRARY, "1.0", hashed=True)) as file:
-            file.extractall(site)
         script = hashlib.sha256(f"#!{tmp_path / environment}/bin/python".encode()).hexdigest()
-        with (site / "Dist_Of_Test-1.0.dist-info" / "RECORD").open("a") as record:
-            record.write(f"../../../bin/tool,sha256={script},200\n")  # as pip lists the scripts that it has made
-        found.add(package_of("module_of_test", str(site / "module_of_test.py")))
+        line = f"../../../bin/tool,sha256={script},200\n"  # as pip lists the scripts that it has made
+        path = installed(tmp_path / environment / "site-packages", LIBRARY, record=line)
+        found.add(package_of("module_of_test", path))
     assert len(found) == 1
 
 
@@ -105,18 +113,12 @@ REQUIREMENTS += ["onecopy-core>=0.2", "Onecopy_Records[arrow]", "onecopy-core-to
 
 @pytest.mark.parametrize("text", REQUIREMENTS)
 def test_a_package_belongs_to_the_program_if_it_requires_onecopy_without_an_extra(tmp_path, text):
-    requirements = pytest.importorskip("packaging.requirements")
-    site = tmp_path / "site-packages"
-    with zipfile.ZipFile(wheel(tmp_path, "", "1.0", hashed=True)) as file:
-        file.extractall(site)
-    with (site / "Dist_Of_Test-1.0.dist-info" / "METADATA").open("a") as file:
-        file.write(f"Requires-Dist: {text}\n")
-    found = requirements.Requirement(text)
+    found = pytest.importorskip("packaging.requirements").Requirement(text)
     name = re.sub("[-_.]+", "-", found.name).lower()
-    required = name in {"onecopy", "onecopy-core", "onecopy-records"} and (
-        found.marker is None or found.marker.evaluate({"extra": ""})
-    )
-    assert requires_onecopy(str(site / "module_of_test.py")) == required
+    is_ours = name in {"onecopy", "onecopy-core", "onecopy-records"}
+    required = is_ours and (found.marker is None or found.marker.evaluate({"extra": ""}))
+    path = installed(tmp_path / "site-packages", more=f"Requires-Dist: {text}\n")
+    assert requires_onecopy(path) == required
 
 
 def test_each_installed_package_is_identified_by_the_distributions_that_provide_it():
@@ -137,17 +139,22 @@ def test_each_installed_package_is_identified_by_the_distributions_that_provide_
 
 @pytest.mark.parametrize("requires", [True, False])
 def test_code_beside_a_function_is_followed_if_its_package_requires_onecopy(tmp_path, requires):
-    site = tmp_path / "site-packages"
-    with zipfile.ZipFile(wheel(tmp_path, "", "1.0", hashed=True)) as file:
-        file.extractall(site)
-    if requires:
-        with (site / "Dist_Of_Test-1.0.dist-info" / "METADATA").open("a") as file:
-            file.write("Requires-Dist: onecopy\n")
+    path = installed(tmp_path / "site-packages", more="Requires-Dist: onecopy\n" if requires else "")
     keys = set()
     for number in "12":  # edited in place: the list of installed files is the same
-        (site / "module_of_test.py").write_text(f"{LIBRARY.format(number)}\ndef rows(): return [g()]\n")
-        keys.add(run("from module_of_test import rows", site)["key"])
+        Path(path).write_text(f"{LIBRARY.format(number)}\ndef rows(): return [g()]\n")
+        keys.add(run("from module_of_test import rows", Path(path).parent)["key"])
     assert len(keys) == 1 + requires
+
+
+def test_a_package_that_is_installed_for_editing_belongs_to_the_program(tmp_path):
+    found = []
+    for about in ("{}", '{"url": "file:///x", "dir_info": {"editable": true}}'):
+        site = tmp_path / str(len(found)) / "site-packages"
+        path = installed(site, LIBRARY)
+        (site / "Dist_Of_Test-1.0.dist-info" / "direct_url.json").write_text(about)
+        found.append(package_of("module_of_test", path) is None)
+    assert found == [False, True]
 
 
 def compiled(folder: Path, name: str, source: str) -> Build:
@@ -224,18 +231,13 @@ def test_a_name_in_a_pickle_identifies_the_object_that_has_it_alone():
     assert len(keys | {name_of(np.add), name_of(np.subtract)}) == 4
 
 
-def test_a_file_that_moves_inside_a_folder_of_code_changes_its_identity(tmp_path):
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
+def test_moving_or_replacing_a_file_of_code_changes_the_identity_of_its_folder(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
     (tmp_path / "a" / "module.py").write_text("x = 1")
     before = packages.contents_of(str(tmp_path))
     (tmp_path / "a" / "module.py").rename(tmp_path / "b" / "module.py")
     assert packages.contents_of(str(tmp_path)) != before
-
-
-def test_a_module_that_is_installed_as_compiled_python_alone_is_identified_by_its_contents(tmp_path):
-    path = tmp_path / "module.pyc"
-    path.write_bytes(b"one")
-    before = packages.contents_of(str(path))
-    path.write_bytes(b"two")
-    assert packages.contents_of(str(path)) != before
+    path = tmp_path / "alone.pyc"  # installed as compiled Python alone
+    found = [path.write_bytes(data) and packages.contents_of(str(path)) for data in (b"one", b"two")]
+    assert found[0] != found[1]

@@ -9,8 +9,11 @@ import shutil
 import signal
 import stat
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from tests.support.children import fork, status_of
 from tests.support.seccomp import refuse
@@ -35,58 +38,52 @@ def use_at(store: oc.Store, key: str, when: float) -> None:
 def test_artefacts_are_listed_by_their_last_use(store, tmp_path):
     source = tmp_path / "source"
     source.write_text("x")
-    for key, size in (("a", 10), ("b", 20), ("c", 30)):
+    for key, size, when in (("a", 10, 300), ("b", 20, 100), ("c", 30, 200)):
         store.get_or_build(key, text("x" * size), source=source if key == "b" else None)
-    for key, when in (("a", 300), ("b", 100), ("c", 200)):
         use_at(store, key, when)
-    listed = store.ls()
-    assert [(artefact.key, artefact.bytes, artefact.last_used) for artefact in listed] == [
-        ("a", 10, 300.0),
-        ("c", 30, 200.0),
-        ("b", 20, 100.0),
-    ]
-    assert [artefact.source_present for artefact in listed] == [None, None, True]
+    listed = [(each.key, each.bytes, each.last_used, each.source_present) for each in store.ls()]
+    assert listed == [("a", 10, 300.0, None), ("c", 30, 200.0, None), ("b", 20, 100.0, True)]
     source.write_text("xy")
     assert store.ls()[2].source_present is False
     assert store.find("b").last_used > 300
 
 
 def test_prune_removes_what_is_requested(store, tmp_path):
-    now = time.time()
+    def removed(**options: Any) -> set[str]:
+        return {artefact.key for artefact in store.prune(**options).removed}
+
     source = tmp_path / "source"
     source.write_text("x")
     for key, age in (("a", 10), ("b", 2000), ("c", 3000), ("d", 4000)):
         store.get_or_build(key, text("x" * 100), source=source if key == "a" else None)
-        use_at(store, key, now - age)
-    assert store.prune().removed == []
-    assert len(store.prune(max_age=0, dry_run=True).removed) == 4
-    assert {artefact.key for artefact in store.prune(max_age=2500, dry_run=True).removed} == {"c", "d"}
-    assert [artefact.key for artefact in store.prune(max_age=3500).removed] == ["d"]
-    assert [artefact.key for artefact in store.prune(max_bytes=250).removed] == ["c"]
-    assert store.prune(missing_source=True).removed == []
+        use_at(store, key, time.time() - age)
+    assert (removed(), removed(max_age=0, dry_run=True)) == (set(), {"a", "b", "c", "d"})
+    assert (removed(max_age=2500, dry_run=True), removed(max_age=3500)) == ({"c", "d"}, {"d"})
+    assert (removed(max_bytes=250), removed(missing_source=True)) == ({"c"}, set())
     source.unlink()
-    assert [artefact.key for artefact in store.prune(missing_source=True).removed] == ["a"]
+    assert removed(missing_source=True) == {"a"}
     report = store.prune(keys=["b", "never heard of"])
     assert ([artefact.key for artefact in report.removed], report.bytes) == (["b"], 100)
     assert list(store.folder.iterdir()) == []
 
 
+def test_prune_removes_links_that_lead_nowhere_unless_it_is_a_dry_run(store):
+    link = store.folder / "views" / "0" / "gone"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(store.folder / "none.oc")
+    store.prune(dry_run=True)
+    assert link.is_symlink()
+    store.prune()
+    assert not link.parent.exists()
+
+
 # --- keys and places --------------------------------------------------------------------------------------------------
 
 
-def test_a_file_key_is_another_one_when_the_file_or_the_version_is(tmp_path):
+def test_a_file_key_is_of_the_real_path_and_the_version(tmp_path):
     path = tmp_path / "source"
     path.write_text("1")
-    keys = {oc.file_key(path), oc.file_key(path, "2"), oc.file_key(str(path), "3")}
-    path.write_text("22")
-    keys.add(oc.file_key(path))
-    os.utime(path, (1, 1))
-    keys.add(oc.file_key(path))
-    (tmp_path / "other").write_text("22")
-    os.utime(tmp_path / "other", (1, 1))
-    (tmp_path / "other").rename(path)
-    keys.add(oc.file_key(path))
-    assert len(keys) == 6
+    assert len({oc.file_key(path), oc.file_key(path, "2"), oc.file_key(str(path), "3")}) == 3
     (tmp_path / "link").symlink_to(path)
     assert oc.file_key(tmp_path / "link") == oc.file_key(path) == oc.file_key(os.fsencode(path).decode())
     (tmp_path / "name").hardlink_to(path)
@@ -122,18 +119,13 @@ def test_a_store_in_memory_is_of_this_user():
 
 def test_small_things_fit_and_huge_ones_fit_nowhere(tmp_path, monkeypatch):
     monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path))
-    assert choose_place(1) == ("disk", "on disk, where the kernel can reclaim the pages when memory is short")
-    assert choose_place(1, "disk")[0] == "disk"
+    assert [choose_place(1)[0], choose_place(1, "disk")[0]] == ["disk", "disk"]
     for wanted, code in (("auto", errno.ENOSPC), ("disk", errno.ENOSPC), ("memory", errno.ENOMEM)):
-        with pytest.raises(OSError, match=r"not enough (space|memory) for 1152921504606846976 bytes") as raised:
+        with pytest.raises(OSError, match=rf"not enough (space|memory) for {1 << 60} bytes") as raised:
             choose_place(1 << 60, wanted)
         assert raised.value.errno == code
-
-
-def test_what_does_not_fit_into_memory_is_an_error_with_the_numbers(monkeypatch):
     monkeypatch.setattr("onecopy._core.available_memory", lambda: (100 << 20, "the control group /jobs/7"))
-    reason = "not enough memory for 94371840 bytes: the control group /jobs/7 leaves 104857600 bytes"
-    with pytest.raises(NotEnoughMemory, match=reason):
+    with pytest.raises(NotEnoughMemory, match=f"{90 << 20} bytes: the control group /jobs/7 leaves {100 << 20} bytes"):
         choose_place(90 << 20, "memory")
 
 
@@ -161,48 +153,19 @@ def test_the_next_build_of_any_key_removes_what_a_killed_builder_left(tmp_path, 
 # --- the size of a store ----------------------------------------------------------------------------------------------
 
 
-def mmapped(path: Path) -> mmap.mmap:
-    with path.open("rb") as file:
-        return mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
-
-
-def built_at(store: oc.Store, key: str, seconds: float) -> None:
-    store.get_or_build(key, text("x" * 1000))
-    use_at(store, key, seconds)
-
-
 def ready(store: oc.Store) -> set[str]:
     return {artefact.key for artefact in store.ls() if artefact.state == "ready"}
 
 
 def test_a_build_removes_the_least_recently_used_of_a_store_that_is_too_large(tmp_path, caplog):
     store = oc.Store(tmp_path / "limited", max_bytes=2500)
-    for key, age in (("a", 300), ("b", 100), ("c", 200)):
-        built_at(store, key, time.time() - age)
-    assert ready(store) == {"b", "c"}
-    with caplog.at_level("INFO", "onecopy"):
-        built_at(store, "d", time.time())
-    assert ready(store) == {"b", "d"}
-    assert "removed 1.00 kB" in caplog.text
+    for key, age, left in (("a", 300, "a"), ("b", 100, "ab"), ("c", 200, "bc"), ("d", 0, "bd")):
+        with caplog.at_level("INFO", "onecopy"):
+            store.get_or_build(key, text("x" * 1000))
+        use_at(store, key, time.time() - age)
+        assert ready(store) == set(left)
+    assert caplog.text.count("removed 1.00 kB") == 2
     assert store.get_or_build("b", text("not built")).built is False  # attaching removes nothing
-
-
-def attached(store: oc.Store) -> object:
-    return store.find("used")
-
-
-def mapped_and_closed(store: oc.Store) -> object:
-    """Map the artefact with a descriptor that is closed at once: the mapping keeps the open file."""
-    artefact = store.find("used")
-    return mmap.mmap(artefact.handle.fileno(), 0, prot=mmap.PROT_READ)
-
-
-def mapped_by_path(store: oc.Store) -> object:
-    return oc.Mapping(store.path("used"))
-
-
-def mapped_by_a_view(store: oc.Store) -> object:
-    return oc.Mapping(views.link(views.view(store.folder, "0" * 32), "model.bin", store.path("used")))
 
 
 def attached_by_a_child(store: oc.Store) -> object:
@@ -218,19 +181,31 @@ def attached_by_a_child(store: oc.Store) -> object:
     return contextlib.closing(os.fdopen(write_end, "wb"))
 
 
-WAYS_TO_USE = [attached, mapped_and_closed, mapped_by_path, mapped_by_a_view, attached_by_a_child]
+def mapped_and_closed(store: oc.Store) -> object:
+    """Map the artefact with a descriptor that is closed at once: the mapping keeps the open file."""
+    artefact = store.find("used")
+    return mmap.mmap(artefact.handle.fileno(), 0, prot=mmap.PROT_READ)
 
 
-@pytest.mark.parametrize("use", WAYS_TO_USE)
-def test_what_a_process_uses_is_not_removed_for_its_size(tmp_path, use):
+WAYS_TO_USE: dict[str, Callable[[oc.Store], object]] = {
+    "attached": lambda store: store.find("used"),
+    "mapped": mapped_and_closed,
+    "by its path": lambda store: oc.Mapping(store.path("used")),
+    "by a view": lambda store: oc.Mapping(views.link(views.view(store.folder, "0" * 32), "m.bin", store.path("used"))),
+    "by a child": attached_by_a_child,
+}
+
+
+@pytest.mark.parametrize("way", WAYS_TO_USE)
+def test_what_a_process_uses_is_not_removed_for_its_size(tmp_path, way):
     store = oc.Store(tmp_path / "limited", max_bytes=1500)
     store.get_or_build("used", text("x" * 1000))
-    in_use = use(store)
+    in_use = WAYS_TO_USE[way](store)
     use_at(store, "used", time.time() - 1000)
     store.get_or_build("new", text("y" * 1000))
     assert ready(store) == {"used", "new"}
     assert "a process has it open" in {kept.reason for kept in store.prune(max_bytes=0).kept}
-    if use is attached_by_a_child:
+    if way == "by a child":
         with in_use:
             pass
         os.wait()
@@ -252,11 +227,11 @@ def test_what_stays_because_it_is_used_is_made_up_for_by_others(tmp_path):
 
 def test_a_file_that_another_program_maps_by_its_path_is_not_in_use_and_stays_readable(tmp_path):
     store = oc.Store(tmp_path / "limited", max_bytes=1500)
-    mapping = mmapped(store.get_or_build("used", text("x" * 1000)).path)
+    mapping = np.memmap(store.get_or_build("used", text("x" * 1000)).path, mode="r")
     use_at(store, "used", time.time() - 1000)
     store.get_or_build("new", text("y" * 1000))
     assert ready(store) == {"new"}
-    assert mapping[:3] == b"xxx"
+    assert bytes(mapping[:3]) == b"xxx"
 
 
 def test_where_open_files_cannot_be_locked_what_is_in_use_is_removed_and_stays_readable(tmp_path, in_child):
@@ -283,8 +258,7 @@ def test_the_order_of_use_is_exact_within_a_millisecond(store):
 def test_the_limit_is_a_size_a_share_of_the_file_system_or_none(tmp_path, monkeypatch):
     capacity = shutil.disk_usage(tmp_path).total
     store = oc.Store(tmp_path / "store")
-    assert store.max_bytes == pytest.approx(capacity / 4, rel=0.01)
-    for given, expected in (("3 GiB", 3 << 30), (7, 7), ("10%", capacity / 10)):
+    for given, expected in ((None, capacity / 4), ("3 GiB", 3 << 30), (7, 7), ("10%", capacity / 10)):
         assert oc.Store(store.folder, max_bytes=given).max_bytes == pytest.approx(expected, rel=0.01)
     monkeypatch.setenv("ONECOPY_MAX_BYTES", "5 MB")
     assert store.max_bytes == 5_000_000
