@@ -2,15 +2,13 @@
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
 
-from onecopy.cli import command_line
 from onecopy.memory import cgroup, container, proc
+from onecopy.memory.cgroup import Container
 
 MIB = 2**20
 FIXTURES = Path(__file__).parent / "fixtures" / "proc"
@@ -39,15 +37,21 @@ def machine(root: Path, files: dict[str, str]) -> Path:
     return root
 
 
-def pod(root: Path, group: dict[str, str], parent: dict[str, str] | None = None) -> Path:
-    """Write a v2 machine: process 7 is in ``/pod/app``."""
+def pod(root: Path, group: dict[str, str], parent: dict[str, str] | None = None) -> Container:
+    """Measure process 7, which is in ``/pod/app`` of a v2 machine. Names are those of files without "memory."."""
     files = {"proc/7/cgroup": "0::/pod/app\n", "proc/self/mountinfo": V2_MOUNT.format(root="/")}
-    files |= {f"sys/fs/cgroup/pod/app/{name}": text for name, text in group.items()}
-    return machine(root, files | {f"sys/fs/cgroup/pod/{name}": text for name, text in (parent or {}).items()})
+    for place, texts in (("app/", group), ("", parent or {})):
+        files |= {f"sys/fs/cgroup/pod/{place}memory.{name}": text for name, text in texts.items()}
+    found = container(7, root=machine(root, files))
+    assert found is not None
+    return found
 
 
-def stat(**numbers: int) -> str:
-    return "".join(f"{name} {number}\n" for name, number in ({"anon": 0, "file": 0} | numbers).items())
+def numbers(**given: int) -> dict[str, str]:
+    """Return the texts of a group's files: `max` and `current` in bytes, and the lines of ``memory.stat``."""
+    texts = {name: str(given.pop(name)) for name in ("max", "current") if name in given}
+    lines = {"anon": 0, "file": 0} | given
+    return texts | {"stat": "".join(f"{name} {number}\n" for name, number in lines.items())}
 
 
 def v1_group(place: str, limit: str, hierarchical: str) -> dict[str, str]:
@@ -63,25 +67,19 @@ def v1_group(place: str, limit: str, hierarchical: str) -> dict[str, str]:
 
 
 def test_the_group_of_a_hybrid_machine_is_that_of_v1():
-    group = container(100, root=V1)
-    place = V1 / "sys/fs/cgroup/memory/jobs/worker"
-    assert (group.version, group.directory, group.limit, group.limited_by, group.left) == (
-        1,
-        str(place),
-        None,
-        None,
-        None,
-    )
-    assert group.usage == int((place / "memory.usage_in_bytes").read_text()) > 0
-    assert group.peak == int((place / "memory.max_usage_in_bytes").read_text()) >= group.usage
-    assert group.kernel == int((place / "memory.kmem.usage_in_bytes").read_text())
-    lines = dict(line.split() for line in (place / "memory.stat").read_text().splitlines())
-    assert (group.anonymous, group.shmem) == (int(lines["total_rss"]), int(lines["total_shmem"]))
-    assert group.file_dirty == int(lines["total_dirty"]) + int(lines["total_writeback"])
-    assert group.file_clean + group.file_dirty + group.shmem == int(lines["total_cache"])
-    assert group.working_set == group.usage - int(lines["total_inactive_file"])
-    assert group.refaults == int(lines["total_workingset_refault_file"]) * os.sysconf("SC_PAGE_SIZE")
-    assert group.pressure_of == "machine"
+    group, place = container(100, root=V1), V1 / "sys/fs/cgroup/memory/jobs/worker"
+    assert (group.version, group.directory, group.pressure_of) == (1, str(place), "machine")
+    assert (group.limit, group.limited_by, group.left) == (None, None, None)
+    names = {"usage": "usage", "peak": "max_usage", "kernel": "kmem.usage"}
+    for name, file in names.items():
+        assert getattr(group, name) == int((place / f"memory.{file}_in_bytes").read_text())
+    assert group.peak >= group.usage > 0
+    lines = {name: int(number) for name, number in map(str.split, (place / "memory.stat").read_text().splitlines())}
+    assert (group.anonymous, group.shmem) == (lines["total_rss"], lines["total_shmem"])
+    assert group.file_dirty == lines["total_dirty"] + lines["total_writeback"]
+    assert group.file_clean + group.file_dirty + group.shmem == lines["total_cache"]
+    assert group.working_set == group.usage - lines["total_inactive_file"]
+    assert group.refaults == lines["total_workingset_refault_file"] * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_the_limit_of_v2_is_that_of_the_tightest_ancestor():
@@ -164,17 +162,14 @@ def test_a_group_that_cannot_be_seen_is_none(tmp_path, membership, mounts):
         "sys/fs/cgroup/memory/memory.stat": "rss 1\ncache 2\n",
     }
     assert container(7, root=machine(tmp_path, files)) is None
-
-
-def test_the_group_of_a_vanished_process_is_not_found():
     with pytest.raises(ProcessLookupError, match="process 999 "):
-        container(999, root=V1)
+        container(999, root=tmp_path)
 
 
 def test_older_kernels_count_the_refaults_of_files_and_v1_the_groups_below():
     assert cgroup.parse_memory_stat("anon 1\nfile 2\nworkingset_refault 3\n")["workingset_refault_file"] == 3
-    stat = cgroup.parse_memory_stat("rss 1\ncache 2\ndirty 3\ntotal_rss 4\ntotal_cache 5\ntotal_dirty 6\n")
-    assert stat == {"anon": 4, "file": 5, "file_dirty": 6}
+    found = cgroup.parse_memory_stat("rss 1\ncache 2\ndirty 3\ntotal_rss 4\ntotal_cache 5\ntotal_dirty 6\n")
+    assert found == {"anon": 4, "file": 5, "file_dirty": 6}
 
 
 def test_every_unlimited_number_of_v1_is_none():
@@ -195,69 +190,45 @@ def test_mount_points_are_read_with_spaces_and_tabs():
 
 def test_what_is_left_counts_everybody_under_the_limit(tmp_path):
     """The limit is the pod's, and a neighbour takes most of it."""
-    root = pod(
-        tmp_path,
-        {
-            "memory.stat": stat(anon=100 * MIB, file=400 * MIB, inactive_file=300 * MIB),
-            "memory.current": f"{500 * MIB}",
-        },
-        {
-            "memory.stat": stat(anon=700 * MIB, kernel=50 * MIB),
-            "memory.max": f"{1000 * MIB}",
-            "memory.current": f"{750 * MIB}",
-        },
-    )
-    found = container(7, root=root)
-    assert found.unreclaimable == 100 * MIB
-    assert found.left == 250 * MIB
+    group = numbers(anon=100 * MIB, file=400 * MIB, inactive_file=300 * MIB, current=500 * MIB)
+    found = pod(tmp_path, group, numbers(anon=700 * MIB, kernel=50 * MIB, max=1000 * MIB, current=750 * MIB))
+    assert (found.unreclaimable, found.left) == (100 * MIB, 250 * MIB)
     assert "75 % of it is used" in str(found)
 
 
 def test_nothing_is_left_where_more_is_held_than_the_limit(tmp_path):
     """The limit was lowered below what is held, which cannot be dropped."""
-    group = {"memory.stat": stat(anon=150 * MIB), "memory.current": f"{150 * MIB}", "memory.max": f"{100 * MIB}"}
-    found = container(7, root=pod(tmp_path, group))
+    found = pod(tmp_path, numbers(anon=150 * MIB, current=150 * MIB, max=100 * MIB))
     assert (found.held, found.limit, found.left) == (150 * MIB, 100 * MIB, 0)
 
 
 def test_clean_cache_up_to_the_limit_is_no_reason_to_worry(tmp_path):
     """Ten gigabytes of a mapped file in a container of one: usage stands at the limit, and no process is killed."""
-    group = {
-        "memory.stat": stat(anon=99 * MIB, file=900 * MIB, inactive_file=100 * MIB, active_file=800 * MIB, kernel=MIB),
-        "memory.current": f"{1000 * MIB}",
-        "memory.max": f"{1000 * MIB}",
-    }
-    found = container(7, root=pod(tmp_path, group))
-    assert found.working_set == 900 * MIB
-    assert found.left == 900 * MIB
-    text = str(found)
-    assert "Kubernetes and docker stats show 944 MB" in text
-    assert "839 MB of it are active file pages, which can be dropped too" in text
+    cache = {"file": 900 * MIB, "inactive_file": 100 * MIB, "active_file": 800 * MIB}
+    found = pod(tmp_path, numbers(anon=99 * MIB, kernel=MIB, **cache, current=1000 * MIB, max=1000 * MIB))
+    assert (found.working_set, found.left) == (900 * MIB, 900 * MIB)
+    assert "Kubernetes and docker stats show 944 MB" in str(found)
+    assert "839 MB of it are active file pages, which can be dropped too" in str(found)
 
 
 def test_kills_and_pressure_are_reported(tmp_path):
-    group = {"memory.stat": stat(anon=1), "memory.pressure": STALL, "memory.events": "max 3\noom 2\noom_kill 2\n"}
-    found = container(7, root=pod(tmp_path, group))
+    events = {"pressure": STALL, "events": "max 3\noom 2\noom_kill 2\n"}
+    found = pod(tmp_path, numbers(anon=1) | events)
     assert (found.kills, found.pressure_of) == (2, "group")
     assert found.pressure.some == cgroup.Stall(0.0125, 0.1, 0.005, 3.0)
     assert "killed 2 processes in this group" in str(found)
     assert re.search(r"tasks of this group .* 10\.0 % .* all of them .* 2\.50 %", str(found))
+    (tmp_path / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 5\n")  # of v1
+    assert (cgroup.kills(tmp_path), cgroup.kills(tmp_path / "none")) == (5, None)
 
 
-def test_v1_counts_kills_in_another_file(tmp_path):
-    (tmp_path / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 5\n")
-    assert cgroup.kills(tmp_path) == 5
-    assert cgroup.kills(tmp_path / "none") is None
-
-
-def test_the_verb_reports_by_its_status_that_little_is_left(tmp_path, monkeypatch, capsys):
-    group = {"memory.stat": stat(anon=95 * MIB), "memory.max": f"{100 * MIB}", "memory.current": f"{96 * MIB}"}
-    found = container(7, root=pod(tmp_path, group))
+def test_the_verb_reports_by_its_status_that_little_is_left(tmp_path, monkeypatch, onecopy_command):
+    found = pod(tmp_path, numbers(anon=95 * MIB, max=100 * MIB, current=96 * MIB))
     monkeypatch.setattr("onecopy.cli.container.container", lambda _: found)
-    assert command_line.run(["container", "7"]) == 3
-    out = capsys.readouterr().out
-    assert "(cgroup v2)" in out
-    assert "96 % of it is used" in out
+    done = onecopy_command("container", 7)
+    assert done.returncode == 3
+    assert "(cgroup v2)" in done.stdout
+    assert "96 % of it is used" in done.stdout
 
 
 # --- hostile text -----------------------------------------------------------------------------------------
@@ -317,7 +288,7 @@ def test_our_own_group_holds_at_least_what_we_were_charged():
     assert proc.status(os.getpid()).rss_anon >= len(block)
 
 
-def test_a_group_with_a_limit_of_its_own():
+def test_a_group_with_a_limit_of_its_own(python):
     """Live, where we may make a group: what is touched moves from what is left."""
     own = container()
     if own is None or own.version != 1 or os.geteuid() != 0:
@@ -327,18 +298,20 @@ def test_a_group_with_a_limit_of_its_own():
         place.mkdir()
     except OSError as error:
         pytest.skip(f"no group can be made: {error}")
+    code = """
+    import sys
+    with open(sys.argv[1] + "/cgroup.procs", "w") as file:
+        file.write("0")
+    from onecopy.memory import container
+    before = container()
+    held = b"x" * (64 << 20)
+    after = container()
+    print(before.limit, before.left - after.left, after.directory)
+    """
     try:
         (place / "memory.limit_in_bytes").write_text(str(256 * MIB))
-        code = (
-            f"open({str(place / 'cgroup.procs')!r}, 'w').write('0')\n"
-            "from onecopy.memory import container\n"
-            "before = container()\nheld = b'x' * (64 << 20)\nafter = container()\n"
-            "print(before.limit, before.left - after.left, after.directory, len(held))"
-        )
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-        limit, taken, directory, _ = done.stdout.split()
-        assert int(limit) == 256 * MIB
+        limit, taken, directory = python(code, place).split()
+        assert (int(limit), directory) == (256 * MIB, str(place))
         assert int(taken) == pytest.approx(64 * MIB, rel=0.1)
-        assert directory == str(place)
     finally:
         place.rmdir()

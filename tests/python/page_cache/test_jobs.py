@@ -6,6 +6,7 @@ import random
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,7 @@ def test_a_job_ends_with_the_report_that_warm_would_have_given(cold_file, cached
     assert job.done
     assert job.progress == (8 * MIB, 8 * MIB)
     assert job.wait(timeout=0).filled == report.filled  # as often as you like
+    assert repr(job) == f"<onecopy.WarmJob {8 * MIB} of {8 * MIB} bytes, done>"
 
 
 def test_files_that_are_given_as_a_list_are_warmed_and_evicted_as_one(cold_file, cached):
@@ -57,48 +59,50 @@ def test_files_that_are_given_as_a_list_are_warmed_and_evicted_as_one(cold_file,
         oc.warm([paths[0], "no such file"])
 
 
-def test_a_job_can_be_found_among_the_threads_of_a_process(slow_file):
+@pytest.fixture
+def slow_job(slow_file):
+    """Give a job that has begun to read; it is cancelled at the end."""
     job = oc.warm(slow_file, wait=False, **SLOWLY)
-    until(lambda: "onecopy-warm\n" in [(task / "comm").read_text() for task in Path("/proc/self/task").iterdir()])
+    until(lambda: job.progress[0], "the job to begin")
+    yield job
     job.cancel()
 
 
-def test_a_cancelled_job_reports_what_was_done(slow_file, cached):
-    job = oc.warm(slow_file, wait=False, **SLOWLY)
-    while job.progress[0] == 0:
-        time.sleep(0.001)
-    job.cancel()
-    report = job.wait()
+def test_a_cancelled_job_reports_what_was_done(slow_job, slow_file, cached):
+    names = [(task / "comm").read_text() for task in Path("/proc/self/task").iterdir()]
+    assert "onecopy-warm\n" in names
+    slow_job.cancel()
+    report = slow_job.wait()
     assert not report.complete
     assert "cancelled" in report.reason
     assert 0 < report.filled < report.bytes == 4 << 30
     assert report.filled <= cached(slow_file) < 4 << 30
-    assert job.progress[0] == report.filled
+    assert slow_job.progress[0] == report.filled
 
 
-def test_waiting_with_a_timeout_leaves_the_job_running(slow_file):
-    job = oc.warm(slow_file, wait=False, **SLOWLY)
-    with pytest.raises(TimeoutError, match=", and continues"):
-        job.wait(timeout=0.01)
-    with pytest.raises(TimeoutError):
-        job.wait(timeout=0)
-    assert not job.done
-    before = job.progress[0]
-    while job.progress[0] == before:
-        time.sleep(0.001)
-    job.cancel()
+def test_waiting_with_a_timeout_leaves_the_job_running(slow_job):
+    for timeout in (0.01, 0):
+        with pytest.raises(TimeoutError, match=", and continues"):
+            slow_job.wait(timeout=timeout)
+    assert slow_job._core.wait_for(float("nan")) is None
+    assert not slow_job.done
+    before = slow_job.progress[0]
+    until(lambda: slow_job.progress[0] > before, "the job to go on")
 
 
 def test_a_job_that_is_dropped_stops(slow_file, cached):
-    job = oc.warm(slow_file, wait=False, **SLOWLY)
-    while job.progress[0] == 0:
-        time.sleep(0.001)
-    del job
-    after = cached(slow_file)
+    jobs = [oc.warm(slow_file, wait=False, **SLOWLY)]
+    until(lambda: jobs[0].progress[0], "the job to begin")
+    jobs.clear()
+    check_stopped(slow_file, cached)
+    assert not is_mapped(slow_file)
+
+
+def check_stopped(path: Path, cached: Callable[[Path], int]) -> None:
+    after = cached(path)
     assert 0 < after < 4 << 30
     time.sleep(0.1)
-    assert cached(slow_file) <= after  # the kernel may drop some, which only cachestat reports
-    assert not is_mapped(slow_file)
+    assert cached(path) <= after  # the kernel may drop some, which only cachestat reports
 
 
 def test_a_job_keeps_the_memory_when_the_file_is_closed(slow_file):
@@ -109,12 +113,6 @@ def test_a_job_keeps_the_memory_when_the_file_is_closed(slow_file):
     job.wait()
     del job
     assert not is_mapped(slow_file)
-
-
-def test_the_repr_of_a_job_reports_how_far_it_is(cold_file):
-    job = oc.warm(cold_file(MIB), wait=False)
-    job.wait()
-    assert repr(job) == f"<onecopy.WarmJob {MIB} of {MIB} bytes, done>"
 
 
 # --- progress ------------------------------------------------------------------------------------------------------
@@ -130,15 +128,12 @@ def test_progress_rises_to_the_total(slow_file):
 
 
 def test_progress_begins_with_what_was_in_memory(cold_file):
-    path = cold_file(16 * MIB)
-    calls = []
-    with oc.Mapping(path) as mapping:
+    with oc.Mapping(cold_file(16 * MIB)) as mapping:
         oc.warm(mapping, [(0, 8 * MIB)])
-        oc.warm(mapping, progress=lambda done, total: calls.append((done, total)))
-        assert calls[-1] == (16 * MIB, 16 * MIB)
-        calls.clear()
-        oc.warm(mapping, progress=lambda done, total: calls.append((done, total)))
-        assert calls[-1] == (16 * MIB, 16 * MIB)
+        for _ in range(2):
+            calls: list[tuple[int, int]] = []
+            oc.warm(mapping, progress=lambda done, total, calls=calls: calls.append((done, total)))
+            assert calls[-1] == (16 * MIB, 16 * MIB)
 
 
 class Enough(BaseException):
@@ -147,43 +142,30 @@ class Enough(BaseException):
 
 # TimeoutError too, which wait itself raises without cancelling.
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, Enough, TimeoutError])
-def test_raising_in_on_progress_cancels(slow_file, error):
+def test_raising_in_on_progress_cancels_and_nothing_more_is_read(slow_file, cached, error):
     def give_up(done: int, total: int) -> None:
         if done:
             raise error("enough")
 
-    with oc.Mapping(slow_file) as mapping:
-        job = oc.warm(mapping, [(0, 1024 * MIB)], wait=False, **SLOWLY)
+    job = oc.warm(slow_file, wait=False, **SLOWLY)
     with pytest.raises(error, match="enough"):
         job.wait(progress=give_up)
     assert not job.wait().complete
-
-
-def test_after_raising_in_on_progress_nothing_more_is_read(slow_file, cached):
-    def give_up(done: int, total: int) -> None:
-        if done:
-            raise ValueError("enough")
-
-    with pytest.raises(ValueError, match="enough"):
+    check_stopped(slow_file, cached)
+    with pytest.raises(error, match="enough"):
         oc.warm(slow_file, progress=give_up, **SLOWLY)
-    after = cached(slow_file)
-    assert 0 < after < 4 << 30
-    time.sleep(0.1)
-    assert cached(slow_file) <= after  # the kernel may drop some, which only cachestat reports
 
 
-def test_a_slow_on_progress_does_not_stretch_the_timeout(slow_file):
-    job = oc.warm(slow_file, wait=False, **SLOWLY)
-    calls = []
+def test_a_slow_on_progress_does_not_stretch_the_timeout(slow_job):
+    calls: list[int] = []
 
     def slow(done: int, total: int) -> None:
         calls.append(done)
         time.sleep(0.1)
 
     with pytest.raises(TimeoutError):
-        job.wait(timeout=0.2, progress=slow)
+        slow_job.wait(timeout=0.2, progress=slow)
     assert len(calls) <= 3  # one at the start, and two fill the time
-    job.cancel()
 
 
 # --- threads ----------------------------------------------------------------------------------------------------------
@@ -191,20 +173,10 @@ def test_a_slow_on_progress_does_not_stretch_the_timeout(slow_file):
 
 @pytest.mark.parametrize("seconds", [1e9, 9.3e9, 1e300, float("inf")])
 def test_a_wait_without_an_end_ends_with_the_job(slow_file, seconds):
-    mapping = _core.open_mapping(slow_file)
-    ranges = [(0, 512 * MIB)]
-    job = _core.start_warm(
-        [(mapping, ranges, None)], threads=1, huge=False, budget=None, mechanism="read", in_order=False
-    )
-    report = job.wait_for(seconds)
+    with oc.Mapping(slow_file) as mapping:
+        job = oc.warm(mapping, [(0, 512 * MIB)], wait=False, **SLOWLY)
+    report = job._core.wait_for(seconds)
     assert report.filled == report.bytes == 512 * MIB  # not `complete`: a busy machine drops pages meanwhile
-
-
-def test_a_wait_of_no_number_of_seconds_does_not_wait(slow_file):
-    job = oc.warm(slow_file, wait=False, **SLOWLY)
-    assert job._core.wait_for(float("nan")) is None
-    job.cancel()
-    job.wait()
 
 
 def test_a_job_on_no_mapping_is_refused():
@@ -217,18 +189,25 @@ def test_the_judge_of_the_next_tests_sees_a_call_that_keeps_the_gil():
     assert turns_of_another_thread(lambda: time.sleep(1)) > 20
 
 
-@pytest.mark.parametrize("mechanism", ["populate", "read"])
-def test_other_threads_run_while_a_file_is_warmed(slow_file, mechanism):
-    with oc.Mapping(slow_file) as mapping:
-        options = {**SLOWLY, "mechanism": mechanism}
-        assert turns_of_another_thread(lambda: oc.warm(mapping, [(0, 256 * MIB)], **options)) > 20
+def copied(path: Path) -> None:
+    oc.Mapping(path, 0, 256 * MIB, mode="copy", threads=1).close()
 
 
-def test_other_threads_run_while_a_file_is_copied(slow_file):
-    def copy_it() -> None:
-        oc.Mapping(slow_file, 0, 256 * MIB, mode="copy", threads=1).close()
+def read(path: Path, mechanism: str) -> None:
+    with oc.Mapping(path) as mapping:
+        oc.warm(mapping, [(0, 256 * MIB)], **(SLOWLY | {"mechanism": mechanism}))
 
-    assert turns_of_another_thread(copy_it) > 20
+
+LONG_CALLS: dict[str, Callable[[Path], object]] = {
+    "populated": lambda path: read(path, "populate"),
+    "read": lambda path: read(path, "read"),
+    "copied": copied,
+}
+
+
+@pytest.mark.parametrize("call", LONG_CALLS)
+def test_other_threads_run_while_a_file_is_read(slow_file, call):
+    assert turns_of_another_thread(lambda: LONG_CALLS[call](slow_file)) > 20
 
 
 def test_other_threads_run_while_a_long_header_is_read(tmp_path):
@@ -248,8 +227,7 @@ def test_other_threads_run_while_a_file_is_evicted(slow_file):
 def test_other_threads_run_while_a_running_job_is_dropped(slow_file):
     for _ in range(5):  # on a busy machine the other thread may not come to its turn in so short a time
         jobs = [oc.warm(slow_file, wait=False, **SLOWLY)]
-        while jobs[0].progress[0] == 0:
-            time.sleep(0.001)
+        until(lambda jobs=jobs: jobs[0].progress[0], "the job to begin")
         if turns_of_another_thread(jobs.clear) > 0:
             return
         oc.evict(slow_file)
@@ -272,27 +250,20 @@ def test_any_thread_may_do_anything_to_one_file_at_once(cold_file):
     path = cold_file(8 * MIB)
     content = path.read_bytes()
     file = oc.Mapping(path)
-    ends: list[str] = []
     started = threading.Barrier(4)
 
     def hammer(seed: int) -> None:
         chance = random.Random(seed)
         started.wait()
-        try:
-            for turn in range(100_000):
-                at = chance.randrange(0, 7 * MIB)
-                assert bytes(file.view(at, 4096)) == content[at : at + 4096]
-                chance.choice(OPERATIONS)(file, at, chance.randrange(1, MIB))
-                if seed == 0 and turn == 100:
-                    file.close()
-        except BaseException as error:
-            ends.append(str(error))
+        for turn in range(100_000):
+            at = chance.randrange(0, 7 * MIB)
+            assert bytes(file.view(at, 4096)) == content[at : at + 4096]
+            chance.choice(OPERATIONS)(file, at, chance.randrange(1, MIB))
+            if seed == 0 and turn == 100:
+                file.close()
 
-    threads = [threading.Thread(target=hammer, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert ends == [f"the file is closed: {path}"] * 4
+    with ThreadPoolExecutor(4) as pool:
+        ends = [pool.submit(hammer, seed).exception for seed in range(4)]
+    assert [str(end()) for end in ends] == [f"the file is closed: {path}"] * 4
     assert not is_mapped(path)
     assert path.read_bytes() == content

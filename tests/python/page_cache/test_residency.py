@@ -33,28 +33,25 @@ def pages_of(ranges: list[tuple[int, int]], size: int, offset: int = 0) -> set[i
 
 def touch_only(path: Path, pages: set[int]) -> None:
     """Read single pages into the page cache, without what the kernel would read ahead."""
-    fd = os.open(path, os.O_RDONLY)
-    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
-    for page in pages:
-        os.pread(fd, 1, page * PAGE)
-    os.close(fd)
+    with path.open("rb", buffering=0) as file:
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+        for page in pages:
+            os.pread(file.fileno(), 1, page * PAGE)
 
 
 def test_residency_counts_the_pages_that_were_read(cold_file, cached, tells_dirty):
     path = cold_file(32 * PAGE)
-    chance = random.Random(3)
-    seen = set()
-    for page in chance.sample(range(32), 12):
+    for count, page in enumerate(random.Random(3).sample(range(32), 12), 1):
         touch_only(path, {page})
-        seen.add(page)
         told = residency(path)
-        assert told.cached == cached(path) == PAGE * len(seen)
-        assert told.share == len(seen) / 32
-        assert (told.bytes, told.mapped, told.huge) == (32 * PAGE, 0, 0)
+        assert told.cached == cached(path) == PAGE * count
+        assert (told.share, told.bytes, told.mapped, told.huge) == (count / 32, 32 * PAGE, 0, 0)
         assert (told.source, told.dirty) == (("cachestat", 0) if tells_dirty else ("mincore", None))
 
 
 ranges = st.lists(st.tuples(st.integers(0, 36 * PAGE), st.integers(0, 9 * PAGE)), min_size=1, max_size=5)
+begins = st.integers(0, 9 * PAGE) | st.integers(0, 9).map(lambda page: page * PAGE)
+ends = st.integers(20 * PAGE, 32 * PAGE) | st.integers(20, 32).map(lambda page: page * PAGE)
 
 
 @pytest.fixture
@@ -66,26 +63,17 @@ def spotted(cold_file) -> tuple[Path, set[int]]:
     return path, spots
 
 
-def bytes_in(pages: set[int], begin: int, end: int) -> int:
-    return sum(min((page + 1) * PAGE, end) - max(page * PAGE, begin) for page in pages)
+@given(ranges=ranges, begin=begins, end=ends)
+def test_ranges_are_rounded_to_pages_cut_at_the_ends_and_counted_once(spotted, ranges, begin, end):
+    path, spots = spotted
 
+    def bytes_in(pages: set[int]) -> int:
+        return sum(min((page + 1) * PAGE, end) - max(page * PAGE, begin) for page in pages)
 
-def check_part(path: Path, spots: set[int], ranges: list[tuple[int, int]], begin: int, end: int) -> None:
     with oc.Mapping(path, begin, end - begin) as mapping:
         told = residency(mapping, ranges)
         asked = pages_of(ranges, len(mapping), begin)
-        assert told.bytes == bytes_in(asked, begin, end)
-        assert told.cached == bytes_in(asked & spots, begin, end)
-
-
-@given(ranges=ranges, begin=st.integers(0, 9), end=st.integers(20, 32))
-def test_ranges_are_rounded_to_pages_cut_at_the_ends_and_counted_once(spotted, ranges, begin, end):
-    check_part(*spotted, ranges, begin * PAGE, end * PAGE)
-
-
-@given(ranges=ranges, begin=st.integers(0, 9 * PAGE), end=st.integers(20 * PAGE, 32 * PAGE))
-def test_pages_at_the_ends_of_a_mapping_count_with_the_bytes_that_are_inside(spotted, ranges, begin, end):
-    check_part(*spotted, ranges, begin, end)
+        assert (told.bytes, told.cached) == (bytes_in(asked), bytes_in(asked & spots))
 
 
 @given(ranges=ranges, offset=st.integers(0, 5 * PAGE), spots=st.sets(st.integers(0, 31)))
@@ -127,13 +115,11 @@ def test_unsaved_pages_are_reported_or_unknown(cold_file, tells_dirty):
 @pytest.mark.parametrize("size", [1, 12, PAGE + 1, 3 * PAGE - 1])
 @pytest.mark.parametrize("offset", [0, 5])
 def test_no_more_is_cached_than_was_queried(cold_file, size, offset):
-    path = cold_file(size + offset)
-    with oc.Mapping(path, offset) as mapping:
+    with oc.Mapping(cold_file(size + offset), offset) as mapping:
         report = oc.warm(mapping)
         assert report.cached_after <= report.bytes
-        told = residency(mapping)
-        assert told.share == 1.0
-        assert told.cached <= told.bytes
+        assert residency(mapping).share == 1.0
+        assert residency(mapping).cached <= residency(mapping).bytes
 
 
 # --- warming ----------------------------------------------------------------------------------------------------------
@@ -158,12 +144,9 @@ def test_a_warm_brings_everything_in_and_reports_how(cold_file, cached):
     report = oc.warm(path)
     check_types(report)
     assert cached(path) == 20 * MIB
-    assert report.complete
-    assert (report.bytes, report.filled) == (20 * MIB, 20 * MIB)
+    assert (report.complete, report.bytes, report.filled) == (True, 20 * MIB, 20 * MIB)
     assert (report.cached_before, report.cached_after) == (0, nearly(20 * MIB))
-    assert report.mechanism in {"populate", "read"}
-    assert report.threads > 0
-    assert report.seconds > 0
+    assert min(report.threads, report.seconds) > 0
     assert math.isclose(report.gib_per_s * report.seconds, 20 / 1024)
 
 
@@ -200,8 +183,7 @@ def test_ways_that_do_not_read_bring_nothing_in_and_say_so(cold_file, cached, me
     path = cold_file(4 * MIB)
     report = oc.warm(path, mechanism=mechanism)
     check_types(report)
-    assert cached(path) == 0
-    assert (report.filled, report.complete, report.mechanism) == (0, False, mechanism)
+    assert (cached(path), report.filled, report.complete, report.mechanism) == (0, 0, False, mechanism)
 
 
 def test_in_order_reads_everything_or_reports_that_the_readahead_will(cold_file, cached):
@@ -243,27 +225,17 @@ def test_a_memory_file_can_be_queried_warmed_and_evicted(memfd):
 # --- evicting ---------------------------------------------------------------------------------------------------------
 
 
-def test_evict_takes_a_file_out_of_memory(cold_file, cached):
-    path = cold_file(4 * MIB)
-    content = path.read_bytes()
+def test_evict_takes_a_file_out_of_memory_and_saves_what_is_unsaved_first(cold_file, cached):
+    path, content = cold_file(4 * MIB), os.urandom(4 * MIB)
+    path.write_bytes(content)
     with oc.Mapping(path) as mapping:
         assert bytes(mapping.view()) == content
         report = oc.evict(mapping)
-        assert isinstance(report, EvictReport)
         assert (report.bytes, report.cached_before, report.cached_after) == (4 * MIB, nearly(4 * MIB), 0)
-        assert cached(path) == 0
-        assert residency(mapping).mapped == 0
+        assert cached(path) == residency(mapping).mapped == 0
         assert report.seconds > 0
         assert report.reason
-        assert bytes(mapping.view()) == content
-
-
-def test_what_is_unsaved_is_saved_before_it_is_evicted(cold_file, cached):
-    path = cold_file(4 * MIB)
-    fresh = os.urandom(4 * MIB)
-    path.write_bytes(fresh)
-    assert oc.evict(path).cached_after == cached(path) == 0
-    assert path.read_bytes() == fresh
+        assert bytes(mapping.view()) == path.read_bytes() == content
 
 
 def test_only_the_range_is_evicted(cold_file):
@@ -304,28 +276,19 @@ def test_pin_locks_until_unpin_or_until_the_mapping_is_gone(cold_file, cached):
     before = locked()
     mapping = oc.Mapping(path)
     report = oc.files.pin(mapping, [(0, 3 * PAGE), (8 * PAGE, 1)])
-    assert isinstance(report, PinReport)
     assert (report.bytes, report.pinned, report.outcome) == (4 * PAGE, 4 * PAGE, "applied")
     assert report.reason
     assert locked() - before == 4 * PAGE
     assert oc.files.pin(mapping).pinned == 16 * PAGE == locked() - before
-    assert cached(path) == 16 * PAGE
-    oc.files.unpin(mapping, [(0, PAGE)])
-    assert locked() - before == 15 * PAGE
-    oc.files.unpin(mapping)
-    assert locked() == before
+    report = oc.evict(mapping)
+    assert report.cached_after == cached(path) == 16 * PAGE
+    assert "locked" in report.reason
+    for ranges, left in (([(0, PAGE)], 15 * PAGE), (None, 0)):
+        oc.files.unpin(mapping, ranges)
+        assert locked() - before == left
     oc.files.pin(mapping)
     mapping.close()
     assert locked() == before
-
-
-def test_pinned_pages_cannot_be_evicted(cold_file, cached):
-    path = cold_file(16 * PAGE)
-    with oc.Mapping(path) as mapping:
-        oc.files.pin(mapping)
-        report = oc.evict(mapping)
-        assert report.cached_after == cached(path) == 16 * PAGE
-        assert "locked" in report.reason
 
 
 def test_a_pin_over_the_limit_is_reported_and_locks_nothing_more(cold_file, nobody, in_child):
@@ -370,35 +333,27 @@ def test_an_empty_list_is_no_bytes_in_the_compiled_module_and_none_is_all(cold_f
 
 
 def test_cachestat_counts_the_pages_of_a_range_and_none_of_an_empty_one(tmp_path):
-    path = tmp_path / "data.bin"
-    path.write_bytes(bytes(4 * PAGE))
-    with path.open("rb") as file:
+    (tmp_path / "data.bin").write_bytes(bytes(4 * PAGE))
+    with (tmp_path / "data.bin").open("rb") as file:
         try:
-            assert cachestat(file.fileno()).cached == 4 * PAGE
+            counts = [cachestat(file.fileno(), part).cached for part in (None, (PAGE, 2 * PAGE), (PAGE, 0))]
         except OSError:
             pytest.skip("the kernel has no cachestat")
-        assert cachestat(file.fileno(), (PAGE, 2 * PAGE)).cached == 2 * PAGE
-        assert cachestat(file.fileno(), (PAGE, 0)).cached == 0
+    assert counts == [4 * PAGE, 2 * PAGE, 0]
 
 
 def test_reports_travel_between_processes(tmp_path):
     path = tmp_path / "data.bin"
     path.write_bytes(bytes(1 << 20))
     with oc.Mapping(path) as mapping:
-        reports = [
-            oc.warm(mapping),
-            residency(mapping),
-            oc.files.pin(mapping),
-            oc.evict(mapping),
-        ]
+        reports = [call(mapping) for call in (oc.warm, residency, oc.files.pin, oc.evict)]
+        assert [type(report) for report in reports] == [WarmReport, Residency, PinReport, EvictReport]
+        assert all(str(1 << 20) in repr(report) for report in reports)
         with contextlib.suppress(OSError):  # a kernel may refuse either
             reports.append(cachestat(mapping.fileno()))
             reports.append(_core.mapped_in(os.getpid(), mapping.address, mapping.nbytes))
-    assert [type(report) for report in reports[:4]] == [WarmReport, Residency, PinReport, EvictReport]
-    assert all(str(1 << 20) in repr(report) for report in reports[:4])
     for report in reports:
         again = pickle.loads(pickle.dumps(report))
-        assert type(again) is type(report)
-        assert repr(again) == repr(report)
+        assert (type(again), repr(again)) == (type(report), repr(report))
     with pytest.raises(ValueError, match="the state does not belong to this report"):
         type(reports[0]).__new__(type(reports[0])).__setstate__((1,))
