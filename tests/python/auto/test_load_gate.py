@@ -87,8 +87,14 @@ def test_a_process_waits_while_one_that_began_before_it_is_at_work(waited, repor
 
 @pytest.mark.parametrize(
     ("more", "enough"),
-    [([], LEFT * 3 // 4), ([(0, begins(7, 2 * LEFT))], LEFT * 3 // 2), ([(0, LOADED)], 900), ([(0, copies("x"))], 750)],
-    ids=["the size is unknown", "more was left before", "the size is known", "a line is damaged"],
+    [
+        ([], 750),
+        ([(0, begins(7, LEFT // 2))], 750),
+        ([(0, begins(7, 2 * LEFT))], 1500),
+        ([(0, LOADED)], 900),
+        ([(0, copies("x"))], 750),
+    ],
+    ids=["the size is unknown", "less is left now", "more is left now", "the size is known", "a line is damaged"],
 )
 def test_nobody_waits_where_enough_memory_is_left(waited, more, enough):
     assert waited([*BOTH, *more], left=enough) == 0

@@ -1,6 +1,7 @@
 """Native objects that view a snapshot: readers of their library get the view, all others a private copy."""
 
-import importlib.util
+import importlib
+import sys
 
 import pytest
 
@@ -17,12 +18,11 @@ class Index:
 
 
 @pytest.fixture
-def index(tmp_path):
-    path = tmp_path / "library.py"
-    path.write_text(LIBRARY)
-    spec = importlib.util.spec_from_file_location("library", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+def index(tmp_path, monkeypatch):
+    (tmp_path / "library_of_index.py").write_text(LIBRARY)
+    monkeypatch.syspath_prepend(tmp_path)
+    module = importlib.import_module("library_of_index")
+    monkeypatch.delitem(sys.modules, "library_of_index")
     native_views.defer(module.Index, "native", {"search"}, module)
     made = module.Index()
     made.native = "as loaded"

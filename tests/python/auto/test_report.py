@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 from dataclasses import asdict, replace
 
 import pytest
@@ -33,7 +34,9 @@ def sampled():
     sampler = Sampler(file, os.getpid())
 
     def sample(*lines):
-        os.write(file, b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+        os.write(
+            file, b"".join(line if isinstance(line, bytes) else json.dumps(line).encode() + b"\n" for line in lines)
+        )
         sampler.sample()
         return sampler
 
@@ -78,28 +81,23 @@ def test_large_files_that_a_process_has_read_and_did_not_load_are_reported(sampl
     assert (found.path, found.bytes, found.pids) == (str(tmp_path / "read"), size, (os.getpid(),))
 
 
-def test_a_line_without_an_end_is_read_once(monkeypatch):
-    file, sizes, read = os.memfd_create("calls"), [], os.pread
+def test_a_line_without_an_end_is_read_once(monkeypatch, sampled):
+    sizes, read = [], os.pread
     monkeypatch.setattr("os.pread", lambda *given: sizes.append(len(data := read(*given))) or data)
-    try:
-        os.write(file, b"x" * (2 << 20))
-        sampler = Sampler(file, os.getpid())
-        sampler.sample()
-        os.write(file, b"\n" + json.dumps(asdict(MODEL)).encode() + b"\n")
-        sampler.sample()
-    finally:
-        os.close(file)
+    assert sampled(b"x" * (2 << 20)).calls == []
+    assert sampled(b"\n", asdict(MODEL)).calls == [MODEL]
     assert sizes[0] == 2 << 20 > sizes[1]
-    assert sampler.calls == [MODEL]
 
 
 def test_a_file_counts_once_however_many_functions_and_calls():
-    calls = [call(pid, function=name) for pid in range(8) for name in ("torch.load", "torch.nn.Module.load_state_dict")]
-    report = RunReport.of(calls, {pid: {} for pid in range(8)})
+    names = ("torch.load", "torch.nn.Module.load_state_dict")
+    report = RunReport.of(
+        [call(pid, function=name) for pid in range(8) for name in names], {pid: {} for pid in range(8)}
+    )
     assert report.saved == 7 * 1_500_000_000
     assert str(report).splitlines() == [
         "8 processes hold 1.50 GB of 1 file in one copy: 12.0 GB -> 1.50 GB",
-        "   8 x 1.50 GB   model.pt: torch.load, torch.nn.Module.load_state_dict",
+        f"   8 x 1.50 GB   model.pt: {', '.join(names)}",
     ]
 
 
@@ -113,29 +111,24 @@ def test_only_what_was_sampled_and_not_written_to_is_saved():
     assert "one copy" not in str(RunReport.of([call(1)], {1: {"/m/model.pt": 7}}))
 
 
-def test_files_that_processes_read_themselves_have_advice():
-    report = RunReport.of([], {}, (Group("", "/d/vectors.faiss", "map it", 2_000_000_000, (1, 2)),))
+def test_what_is_not_shared_or_read_by_the_processes_themselves_has_its_reason_or_advice():
+    read = (Group("", "/d/vectors.faiss", "map it", 2_000_000_000, (1, 2)),)
+    report = RunReport.of(
+        [call(pid, shared=0, copied=2_000_000, reason="map_location='cuda'") for pid in (1, 2)], {}, read
+    )
     assert str(report).splitlines() == [
+        "not shared:",
+        "   2 x 2.00 MB   model.pt: torch.load: map_location='cuda'",
         "read by the processes themselves:",
         "   2 x 2.00 GB   vectors.faiss: map it",
     ]
 
 
-def test_what_is_not_shared_has_its_reason():
-    report = RunReport.of([call(pid, shared=0, copied=2_000_000, reason="map_location='cuda'") for pid in (1, 2)])
-    assert str(report).splitlines() == [
-        "not shared:",
-        "   2 x 2.00 MB   model.pt: torch.load: map_location='cuda'",
-    ]
-
-
 def test_what_takes_most_memory_comes_first():
-    shared = [call(1, path=path, shared=nbytes) for path, nbytes in (("/a", 2), ("/b", 3), ("/c", 3))]
-    copied = [
-        call(pid, path=path, shared=0, copied=n, reason="x")
-        for path, n, pid in (("/d", 5, 1), ("/e", 3, 1), ("/e", 3, 2))
-    ]
-    report = RunReport.of(copied + shared)
+    calls = [call(1, path=path, shared=nbytes) for path, nbytes in (("/a", 2), ("/b", 3), ("/c", 3))]
+    for path, nbytes, pid in (("/d", 5, 1), ("/e", 3, 1), ("/e", 3, 2)):
+        calls.append(call(pid, path=path, shared=0, copied=nbytes, reason="x"))
+    report = RunReport.of(calls)
     assert [one.path for one in report.shared] == ["/b", "/c", "/a"]
     assert [one.path for one in report.copied] == ["/e", "/d"]
 
@@ -149,29 +142,27 @@ def test_a_report_is_never_long_or_empty_and_names_of_files_cannot_control_the_t
     assert str(RunReport.of([])).startswith("no Python process loaded a file")
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        b"",
-        b"{",
-        b"[1]",
-        b'{"mapped": [1, 2]}',
-        b"[" * 100_000,
-        b'{"function": 1, "path": "", "shared": 0, "copied": 0, "reason": "", "pid": 1}',
-        b'{"function": "", "path": "", "shared": "1", "copied": 0, "reason": "", "pid": 1}',
-        b'{"function": "", "path": "", "shared": true, "copied": 0, "reason": "", "pid": 1}',
-        b'{"function": "", "path": "", "shared": 1e999, "copied": 0, "reason": "", "pid": 1}',
-        b'{"function": "", "path": "", "shared": 1%s, "copied": 0, "reason": "", "pid": 1}' % (b"0" * 300),
-        b'{"function": "%s"}' % (b"x" * 1_000_000),
-        b"\xff\xfe",
-    ],
-)
-def test_damaged_lines_are_left_out(line):
+DAMAGED = [
+    b"",
+    b"{",
+    b"[1]",
+    b'{"mapped": [1, 2]}',
+    b"[" * 100_000,
+    b'{"function": "%s"}' % (b"x" * 1_000_000),
+    b"\xff\xfe",
+]
+WRONG = {"function": "1", "shared": '"1"', "copied": "true", "pid": "1e999", "path": "1" + "0" * 300}
+
+
+def test_damaged_lines_are_left_out_and_negative_sizes_count_as_nothing():
     good = json.dumps(asdict(MODEL)).encode()
-    assert parse_calls(b"\n".join((good, line, good))) == [MODEL, MODEL]
-
-
-def test_negative_sizes_count_as_nothing():
+    damaged = [
+        re.sub(rf'"{name}": ("[^"]*"|\d+)', f'"{name}": {wrong}', good.decode()).encode()
+        for name, wrong in WRONG.items()
+    ]
+    for line in (*DAMAGED, *damaged):
+        assert line != good
+        assert parse_calls(b"\n".join((good, line, good))) == [MODEL, MODEL]
     (found,) = parse_calls(json.dumps(asdict(call(1, shared=-5))).encode())
     assert found.shared == 0
 
@@ -179,12 +170,9 @@ def test_negative_sizes_count_as_nothing():
 def test_what_stays_in_the_store_is_named():
     report = RunReport.of([call(1)])
     assert "store" not in str(report)
-    kept = RunReport(report.shared, (), (), tuple(f"/c/{number}.oc" for number in range(12)))
-    assert str(kept).splitlines()[2:] == [
-        "kept in the store after this run:",
-        *(f"  /c/{number}.oc" for number in range(10)),
-        "  and 2 more",
-    ]
+    kept = replace(report, stored=tuple(f"/c/{number}.oc" for number in range(12)))
+    paths = [f"  /c/{number}.oc" for number in range(10)]
+    assert str(kept).splitlines()[2:] == ["kept in the store after this run:", *paths, "  and 2 more"]
 
 
 def test_a_file_of_one_process_is_shared_with_other_runs():
