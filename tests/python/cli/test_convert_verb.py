@@ -1,15 +1,20 @@
 """`onecopy convert` over real files, as a user runs it: in a process of its own."""
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.support.places import GOLDEN
+from tests.support.rows import same
+from tests.support.safetensors_files import write_safetensors
+from tests.support.shards import ARRAYS, write_set
 from tests.support.waiting import until
 
 import onecopy as oc
@@ -20,29 +25,14 @@ pytestmark = pytest.mark.processes
 
 @pytest.fixture
 def index(tmp_path):
-    for number in range(3):
-        oc.save(tmp_path / f"{number}.safetensors", {f"layer.{number}": np.full((50, 7), number, np.float32)})
-    path = tmp_path / "model.safetensors.index.json"
-    names = {f"layer.{number}": f"{number}.safetensors" for number in range(3)}
-    path.write_text(json.dumps({"metadata": {"by": "them"}, "weight_map": names}))
-    return path
+    (tmp_path / "set").mkdir()
+    return write_set(tmp_path / "set")
 
 
-def same(one, other) -> bool:
-    return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+SOURCES = ["numpy/c_order.npy", "numpy/fortran.npy", "torch/state_dict.pt", "torch/slices.pt", "onnx/external.onnx"]
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "numpy/c_order.npy",
-        "numpy/fortran.npy",
-        "torch/state_dict.pt",
-        "torch/slices.pt",
-        "onnx/external.onnx",
-        "ort/small.ort",
-    ],
-)
+@pytest.mark.parametrize("source", [*SOURCES, "ort/small.ort"])
 def test_any_file_becomes_an_aligned_safetensors_file(onecopy_command, tmp_path, source):
     target = tmp_path / "out.safetensors"
     done = onecopy_command("convert", GOLDEN / source, target, "--skip-unsupported")
@@ -68,14 +58,15 @@ def test_tied_weights_are_named_and_written_once_on_request(onecopy_command, tmp
     done = onecopy_command("convert", source, target)
     assert f"{second} is {first} in the source: written again" in done.stderr
     assert "--drop-tied" in done.stderr
-    with oc.open(target) as file:
-        assert list(file) == [first, second, *more]
-    done = onecopy_command("convert", source, target, "--drop-tied", "--force", "--json")
-    facts = json.loads(done.stdout)
+    assert list(oc.open(target)) == [first, second, *more]
+    facts = json.loads(onecopy_command("convert", source, target, "--drop-tied", "--force", "--json").stdout)
     assert (facts["tied"], facts["tied_nbytes"], facts["tied_dropped"]) == ({second: first}, nbytes, True)
     with oc.open(target) as file:
         assert list(file) == [first, *more]
         assert file.metadata[second] == first
+    write_safetensors(source := tmp_path / "empty.safetensors", {"a": b"", "b": b"", "c": b"x"})
+    facts = json.loads(onecopy_command("convert", source, target, "--drop-tied", "--force", "--json").stdout)
+    assert (facts["tied"], facts["arrays"]) == ({}, 3)  # arrays without bytes share none
 
 
 @pytest.fixture(params=["onnx", "npz", "pt"])
@@ -137,56 +128,50 @@ def test_a_set_becomes_one_file(onecopy_process, tmp_path, index):
     target = tmp_path / "one.safetensors"
     done = onecopy_process("convert", index, target, "--align", "4KiB")
     assert (done.returncode, done.stderr) == (0, "")
-    assert ": 3 arrays, 4.20 kB, from safetensors set in " in " ".join(done.stdout.split())
+    assert ": 6 arrays, 14.4 kB, from safetensors set in " in " ".join(done.stdout.split())
     with oc.open(target, verify=True) as file:
-        assert list(file) == ["layer.0", "layer.1", "layer.2"]
-        assert all((file[f"layer.{number}"] == number).all() for number in range(3))
+        assert list(file) == list(ARRAYS)
+        assert all(same(file[name], array) for name, array in ARRAYS.items())
         assert all(entry.offset % 4096 == 0 for entry in file.entries)
-        assert file.metadata["by"] == "them"
+        assert file.metadata["by"] == "us"
 
 
 def test_names_choose(onecopy_command, tmp_path, index):
     target = tmp_path / "some.safetensors"
     facts = json.loads(onecopy_command("convert", index, target, "--names", "*.[12]", "--json").stdout)
-    assert facts["arrays"] == 2
-    assert facts["nbytes"] == 2 * 50 * 7 * 4
-    assert facts["left_out"] == {}
-    assert list(oc.open(target)) == ["layer.1", "layer.2"]
+    assert (facts["arrays"], facts["nbytes"], facts["left_out"]) == (2, 4800, {})
     done = onecopy_command("convert", index, target, "--force", "--names", "nothing")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "none of the 3 arrays of " in done.stderr
+    assert "none of the 6 arrays of " in done.stderr
     assert list(oc.open(target)) == ["layer.1", "layer.2"]
 
 
 def test_a_target_that_exists_is_replaced_only_with_force(onecopy_command, tmp_path, index):
-    target = tmp_path / "mine"
+    target, dangling = tmp_path / "mine", tmp_path / "dangling"
     target.write_text("mine")
-    done = onecopy_command("convert", index, target)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr == f"onecopy: {target}: the file exists: --force replaces it\n"
+    dangling.symlink_to(tmp_path / "nowhere")
+    for path in (target, dangling):
+        done = onecopy_command("convert", index, path)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr == f"onecopy: {path}: the file exists: --force replaces it\n"
     assert target.read_text() == "mine"
     assert onecopy_command("convert", index, target, "--force").returncode == 0
-    assert len(oc.open(target)) == 3
-    dangling = tmp_path / "dangling"
-    dangling.symlink_to(tmp_path / "nowhere")
-    assert onecopy_command("convert", index, dangling).returncode == 1
+    assert onecopy_command("convert", target, target, "--align", "2MiB", "--force").returncode == 0  # by itself
+    with oc.open(target) as file:
+        assert file.entry("layer.0").offset == 2 << 20
+        assert same(file["layer.0"], ARRAYS["layer.0"])
 
 
-def test_a_file_can_replace_itself(onecopy_command, tmp_path):
-    path = tmp_path / "w.safetensors"
-    oc.save(path, {"w": np.arange(1000)})
-    assert onecopy_command("convert", path, path, "--align", "2MiB", "--force").returncode == 0
-    with oc.open(path) as file:
-        assert file.entry("w").offset == 2 << 20
-        assert file["w"].tolist() == list(range(1000))
+UNKNOWN = {
+    "gguf/small.gguf": ("q8_0", "Q8_0"),
+    "onnx/small.onnx": ("i4", "INT4"),
+    "numpy/complex128.npy": ("array", "<c16"),
+}
 
 
-@pytest.mark.parametrize(
-    ("source", "name", "dtype"),
-    [("gguf/small.gguf", "q8_0", "Q8_0"), ("onnx/small.onnx", "i4", "INT4"), ("numpy/complex128.npy", "array", "<c16")],
-)
-def test_types_that_safetensors_has_not_are_refused_by_name_or_left_out(onecopy_command, tmp_path, source, name, dtype):
-    target = tmp_path / "out"
+@pytest.mark.parametrize("source", UNKNOWN)
+def test_types_that_safetensors_has_not_are_refused_by_name_or_left_out(onecopy_command, tmp_path, source):
+    target, (name, dtype) = tmp_path / "out", UNKNOWN[source]
     done = onecopy_command("convert", GOLDEN / source, target)
     assert (done.returncode, done.stdout) == (1, "")
     assert "entries cannot be written: " in done.stderr
@@ -194,17 +179,17 @@ def test_types_that_safetensors_has_not_are_refused_by_name_or_left_out(onecopy_
     assert "--unknown bytes" in done.stderr
     assert done.stderr.count("\n") == 1
     assert not target.exists()
-    facts = onecopy_command("convert", GOLDEN / source, target, "--skip-unsupported", "--json")
+    done = onecopy_command("convert", GOLDEN / source, target, "--skip-unsupported", "--json")
     if len(oc.open(GOLDEN / source)) == 1:
-        assert facts.returncode == 1
-        assert "1 of 1 entries cannot be written" in facts.stderr
+        assert done.returncode == 1
+        assert "1 of 1 entries cannot be written" in done.stderr
         assert not target.exists()
     else:
-        assert json.loads(facts.stdout)["left_out"][name] == dtype
+        assert json.loads(done.stdout)["left_out"][name] == dtype
         assert name not in oc.open(target)
 
 
-@pytest.mark.parametrize("source", ["gguf/small.gguf", "onnx/small.onnx", "numpy/complex128.npy"])
+@pytest.mark.parametrize("source", UNKNOWN)
 def test_types_that_safetensors_has_not_are_written_as_bytes(onecopy_command, tmp_path, source):
     target = tmp_path / "out.safetensors"
     done = onecopy_command("convert", GOLDEN / source, target, "--unknown", "bytes", "--skip-unsupported")
@@ -248,17 +233,36 @@ def test_what_cannot_be_done_is_one_line(onecopy_command, tmp_path, arguments, s
 
 
 @pytest.mark.slow
-def test_the_heap_does_not_grow_with_the_file(tmp_path):
-    path = tmp_path / "big.npy"
-    np.lib.format.open_memmap(path, "w+", np.float32, (75_000_000,)).flush()  # 300 MB of holes
-    code = (
-        "import resource, sys; resource.setrlimit(resource.RLIMIT_DATA, (200 << 20,) * 2);"
-        "from onecopy.cli import main; sys.exit(main(sys.argv[1:]))"
-    )
-    command = [sys.executable, "-c", code, "convert", str(path), str(tmp_path / "big.safetensors")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
-    assert done.returncode == 0, done.stderr
+def test_the_heap_does_not_grow_with_the_file(tmp_path, python):
+    np.lib.format.open_memmap(tmp_path / "big.npy", "w+", np.float32, (75_000_000,)).flush()  # 300 MB of holes
+    code = """
+    import resource, sys
+    resource.setrlimit(resource.RLIMIT_DATA, (200 << 20,) * 2)
+    from onecopy.cli import main
+    sys.exit(main(["convert", *sys.argv[1:]]))
+    """
+    python(code, tmp_path / "big.npy", tmp_path / "big.safetensors")
     assert (tmp_path / "big.safetensors").stat().st_size > 300_000_000
+
+
+def is_writing(pid: int, folder: Path) -> bool:
+    """Report whether a process has an unnamed or a hidden file open in a folder."""
+    for link in Path(f"/proc/{pid}/fd").glob("*"):
+        with contextlib.suppress(OSError):
+            name = str(link.readlink())
+            if name.startswith(str(folder)) and (name.endswith("(deleted)") or "/." in name):
+                return True
+    return False
+
+
+@contextlib.contextmanager
+def writing(source: Path, target: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """Convert a file in another process, which has begun to write in the block."""
+    command = [sys.executable, "-m", "onecopy", "convert", str(source), str(target), *options]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        until(lambda: process.poll() is not None or is_writing(process.pid, target.parent), "the output of the process")
+        assert process.poll() is None
+        yield process
 
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
@@ -266,9 +270,7 @@ def test_a_conversion_that_is_ended_leaves_the_target_as_it_was(tmp_path, end, u
     source, target = tmp_path / "big.npy", tmp_path / "target"
     np.lib.format.open_memmap(source, "w+", np.float32, (250_000_000,)).flush()  # 1 GB of holes
     target.write_text("mine")
-    command = [sys.executable, "-m", "onecopy", "convert", str(source), str(target), "--force"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        wait_for_output(process, tmp_path)
+    with writing(source, target, "--force") as process:
         process.send_signal(end)
         process.communicate(timeout=60)
     assert process.returncode != 0
@@ -277,30 +279,11 @@ def test_a_conversion_that_is_ended_leaves_the_target_as_it_was(tmp_path, end, u
     assert not left or (end == signal.SIGKILL and not unnamed_files)  # one hidden file, which the next save sweeps
 
 
-def wait_for_output(process: subprocess.Popen[str], folder: Path) -> None:
-    """Wait until a process writes a file in a folder; fail if it ends before."""
-    until(lambda: process.poll() is not None or is_writing(process.pid, folder), "the output of the process")
-    assert process.poll() is None
-
-
-def is_writing(pid: int, folder: Path) -> bool:
-    """Report whether a process has an unnamed or a hidden file open in a folder."""
-    names = []
-    for link in Path(f"/proc/{pid}/fd").glob("*"):
-        try:
-            names.append(str(link.readlink()))
-        except OSError:
-            continue
-    return any(name.startswith(str(folder)) and (name.endswith("(deleted)") or "/." in name) for name in names)
-
-
 @pytest.mark.slow
 def test_a_source_that_is_truncated_meanwhile_is_an_error_and_no_file_of_zeros(tmp_path):
     source, target = tmp_path / "big.npy", tmp_path / "target"
     np.save(source, np.ones(100_000_000, np.float32))
-    command = [sys.executable, "-m", "onecopy", "convert", str(source), str(target)]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        wait_for_output(process, tmp_path)
+    with writing(source, target) as process:
         os.truncate(source, 4096)
         _, told = process.communicate(timeout=60)
     assert process.returncode == 1

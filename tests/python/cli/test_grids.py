@@ -1,4 +1,4 @@
-"""Tables of the command line never lose a digit, whatever the width."""
+"""Tables of the command line never lose a digit, whatever the width; and progress without a terminal."""
 
 import io
 
@@ -17,16 +17,8 @@ def text_of(target: Console) -> str:
     return target.file.getvalue()
 
 
-def line_of(name: str, **more) -> ls.Line:
-    settings = {
-        "dtype": "F32",
-        "shape": (1024, 768),
-        "file": "a",
-        "offset": 4096,
-        "nbytes": 3_145_728,
-        "alignment": 4096,
-    }
-    return ls.Line(name=name, **(settings | {"cached": 3_145_728} | more))
+def line_of(name: str, nbytes: int = 3_145_728, cached: int | None = 3_145_728) -> ls.Line:
+    return ls.Line(name, "F32", (1024, 768), "a", offset=4096, nbytes=nbytes, alignment=4096, cached=cached)
 
 
 @pytest.mark.parametrize("width", [30, 80, 200])
@@ -61,3 +53,17 @@ def test_wide_characters_count_double():
 
 def test_alignment_is_the_largest_power_of_two_up_to_a_huge_page():
     assert [ls.alignment_of(n) for n in (8, 24, 64, 4096, 3 * 2**21, 2**30)] == [8, 8, 64, 4096, 2**21, 2**21]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "lines"), [(0.0, ["onecopy: warm: 25 %", "onecopy: verify [b]: 75 %"]), (30.0, [])]
+)
+def test_long_work_alone_prints_its_progress_without_a_terminal(monkeypatch, seconds, lines):
+    monkeypatch.setattr(screen, "SECONDS_BETWEEN_LINES", seconds)
+    log = console(80)
+    with screen.progress_bar(log) as bar:
+        task = bar.add_task("warm", total=None)
+        for completed in (0, 2):
+            bar.update(task, completed=completed, total=8)
+        bar.update(task, description="verify [b]", completed=6)
+    assert text_of(log).splitlines() == lines

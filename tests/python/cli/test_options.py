@@ -6,7 +6,6 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from onecopy.cli import command_line
 from onecopy.cli.command_line import onecopy
 from onecopy.cli.options import interval
 
@@ -43,11 +42,6 @@ def test_a_meaning_has_one_name_in_all_verbs(name):
     meant = [(path, option) for path, option in OPTIONS if MEANINGS[name](option)]
     assert meant
     assert [(path, option.opts) for path, option in meant if name not in option.opts] == []
-
-
-def test_what_is_no_pid_is_called_that(capsys):
-    assert command_line.run(["explain", "--children", "a.npy"]) == 2
-    assert "'a.npy' is not a valid PID" in capsys.readouterr().err
 
 
 def test_a_name_has_one_type_in_all_verbs():

@@ -41,24 +41,18 @@ def started(npy):
 
 def test_little_is_imported_before_the_command_is_started():
     code = """
-import os, sys, onecopy  # an editable installation loads more for its finder
-before = set(sys.modules)
-def spawn(*_, **__):
-    print(*set(sys.modules) - before, flush=True)
-    os._exit(0)
-os.posix_spawnp = spawn
-from onecopy.cli import main
-main(["run", "--report", "no.json", "--keep", "--", "true"])
-"""
+    import os, sys, onecopy  # an editable installation loads more for its finder
+    before = set(sys.modules)
+    def spawn(*_, **__):
+        print(*set(sys.modules) - before, flush=True)
+        os._exit(0)
+    os.posix_spawnp = spawn
+    from onecopy.cli import main
+    main(["run", "--report", "no.json", "--keep", "--", "true"])
+    """
+    names = ("cli", "cli.child", "cli.runner", "store", "store.protocol", "base.run_constants")
+    ours = {f"onecopy.{name}" for name in names}
     loaded = set(run_python(code).split())
-    ours = {
-        "onecopy.cli",
-        "onecopy.cli.child",
-        "onecopy.cli.runner",
-        "onecopy.store.protocol",
-        "onecopy.base.run_constants",
-        "onecopy.store",
-    }
     assert loaded - {"__future__"} == ours | {"_socket", "_struct", "errno", "select", "struct"}
 
 
@@ -92,8 +86,10 @@ def test_a_file_that_is_mapped_itself_is_not_said_to_be_kept_in_the_store(onecop
     assert "other runs" not in done.stderr
 
 
-def test_quiet_prints_nothing(onecopy_process, npy):
-    assert onecopy_process("run", "-q", "--", sys.executable, "-c", LOAD, npy).stderr == ""
+def test_calls_of_a_killed_process_are_reported_unless_quiet_is_requested(onecopy_process, npy):
+    command = ("--", sys.executable, "-c", LOAD + "; import os; os.kill(os.getpid(), 9)", npy)
+    assert "2.10 MB   a.npy: numpy.load" in onecopy_process("run", *command).stderr
+    assert onecopy_process("run", "-q", *command).stderr == ""
 
 
 def test_signals_reach_the_command(started):
@@ -114,11 +110,6 @@ def test_a_signal_asks_for_the_report_of_living_processes(started):
     process.send_signal(signal.SIGUSR2)
     assert process.stderr.readline() == "onecopy: 1 process holds 2.10 MB of 1 file\n"
     assert process.poll() is None
-
-
-def test_calls_of_a_killed_process_are_reported(onecopy_process, npy):
-    done = onecopy_process("run", "--", sys.executable, "-c", LOAD + "; import os; os.kill(os.getpid(), 9)", npy)
-    assert "2.10 MB   a.npy: numpy.load" in done.stderr
 
 
 def test_the_command_outlives_a_killed_run(started, tmp_path):
@@ -145,8 +136,7 @@ def test_a_file_that_is_not_of_a_run_is_not_written(npy, tmp_path, monkeypatch):
     other.write_text("data")
     monkeypatch.setenv("ONECOPY_RUN", str(other))
     monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "store"))
-    code = "import onecopy.auto; " + LOAD + "; assert onecopy.auto.calls()"
-    subprocess.run([sys.executable, "-c", code, npy], check=True, timeout=CHILD_SECONDS, stdout=subprocess.DEVNULL)
+    run_python("import onecopy.auto; " + LOAD + "; assert onecopy.auto.calls()", npy)
     assert other.read_text() == "data"
 
 

@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 
 import pytest
 from tests.support.places import GOLDEN
@@ -16,45 +15,38 @@ def index(tmp_path):
     return write_set(tmp_path)
 
 
-@pytest.fixture
-def model(tmp_path):
-    for name in ("external.onnx", "external.bin"):
-        shutil.copy(MODELS / name, tmp_path)
-    return tmp_path / "external.onnx"
-
-
 def test_ls_warm_evict_and_verify_take_a_set_and_ls_reports_what_it_is(index, cached, onecopy_command):
+    shards = [index.parent / shard_of(at) for at in range(3)]
     facts = json.loads(onecopy_command("ls", "--json", index).stdout)
     assert facts["container"] == "safetensors set"
     assert [array["name"] for array in facts["arrays"]] == list(ARRAYS)
-    assert {Path(array["file"]).name for array in facts["arrays"]} == {shard_of(at) for at in range(3)}
+    assert {array["file"] for array in facts["arrays"]} == set(map(str, shards))
     assert onecopy_command("evict", index).returncode == 0
-    assert cached(index.parent / shard_of(2)) == 0
+    assert cached(shards[2]) == 0
     report = json.loads(onecopy_command("warm", "--json", index).stdout)
-    assert report["complete"]
-    assert report["bytes"] == sum((index.parent / shard_of(at)).stat().st_size for at in range(3))
-    assert cached(index.parent / shard_of(2)) > 0
+    assert (report["complete"], report["bytes"]) == (True, sum(shard.stat().st_size for shard in shards))
+    assert cached(shards[2]) > 0
     done = onecopy_command("verify", index)
     assert (done.returncode, done.stderr) == (0, "")
     assert "every byte" in done.stdout
-    assert onecopy_command("ls", index).stdout.splitlines()[0] == f"{index}: safetensors set, 3 files"
-    assert onecopy_command("ls", MODELS / "small.onnx").stdout.splitlines()[0] == f"{MODELS / 'small.onnx'}: onnx"
+    for path, container in ((index, "safetensors set, 3 files"), (MODELS / "small.onnx", "onnx")):
+        assert onecopy_command("ls", path).stdout.splitlines()[0] == f"{path}: {container}"
 
 
-def test_warm_of_an_onnx_model_warms_its_data_too(model, cached, onecopy_command):
-    data = model.parent / "external.bin"
-    onecopy_command("evict", model)
-    assert cached(data) == 0
-    assert onecopy_command("warm", model).returncode == 0
-    assert cached(data) > 0
+def test_warm_of_an_onnx_model_warms_its_data_too(tmp_path, cached, onecopy_command):
+    for name in ("external.onnx", "external.bin"):
+        shutil.copy(MODELS / name, tmp_path)
+    for verb, is_cached in (("evict", False), ("warm", True)):
+        assert onecopy_command(verb, tmp_path / "external.onnx").returncode == 0
+        assert (cached(tmp_path / "external.bin") > 0) == is_cached
 
 
-def test_a_missing_shard_is_one_line(index, onecopy_command):
+@pytest.mark.parametrize("verb", ["ls", "warm", "verify"])
+def test_a_missing_shard_is_one_line(index, onecopy_command, verb):
     (index.parent / shard_of(1)).unlink()
-    for verb in ("ls", "warm", "verify"):
-        done = onecopy_command(verb, index)
-        assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr.startswith("onecopy: ")
-        text = done.stderr.replace("\n", "")  # `verify` folds it
-        assert shard_of(1) in text
-        assert str(index) in text
+    done = onecopy_command(verb, index)
+    assert (done.returncode, done.stdout) == (1, "")
+    text = done.stderr.replace("\n", "")  # `verify` folds it
+    assert text.startswith("onecopy: ")
+    assert shard_of(1) in text
+    assert str(index) in text

@@ -3,10 +3,11 @@
 import unicodedata
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from onecopy.base import text as words
 from onecopy.cli.hold import sentence
+from onecopy.cli.options import parse_duration
 from onecopy.cli.screen import duration, share
 from onecopy.run.holder import Change
 
@@ -21,9 +22,8 @@ def test_plain_text_moves_no_cursor_and_hides_nothing(text):
 
 
 def test_escape_sequences_direction_marks_and_lone_surrogates_become_visible():
-    assert words.escape("a\x1b[2Jb") == r"a\x1b[2Jb"
-    assert words.escape("a\u202eb\u200b") == r"a\u202eb\u200b"
-    assert words.escape("\udcff\r\n\t") == r"\udcff\r\n\t"
+    for text in ("a\x1b[2Jb", "a\u202eb\u200b", "\udcff\r\n\t"):
+        assert words.escape(text) == repr(text)[1:-1]
     assert words.escape("größe [bold] 模型") == "größe [bold] 模型"
 
 
@@ -43,36 +43,30 @@ def test_a_size_is_near_the_bytes_it_stands_for(nbytes):
 
 
 @given(st.integers(0, 10**6), st.integers(1, 10**6))
+@example(999, 1000)
+@example(1, 1000)
 def test_a_share_is_0_or_100_percent_only_when_it_is_so(part, whole):
     shown = share(part, whole)
     assert (shown == "0 %") == (part == 0)
     assert (shown == "100 %") == (part >= whole)
+    assert share(None, whole) == "?"
 
 
-def test_an_unknown_share_is_a_question_mark_and_a_duration_has_at_least_two_of_its_unit():
-    assert share(None, 5) == "?"
+def test_a_duration_has_at_least_two_of_its_unit():
     assert [duration(s) for s in (0.4, 90, 150, 40 * 3600, 30 * 86400)] == ["0 s", "90 s", "2 min", "40 h", "4 w"]
 
 
-@pytest.mark.parametrize(
-    ("text", "nbytes"),
-    [
-        ("2GiB", 2**31),
-        ("2gib", 2**31),
-        ("1.5 MB", 1_500_000),
-        ("7", 7),
-        ("7b", 7),
-        ("1TiB", 2**40),
-    ],
-)
-def test_a_size_is_read_as_it_is_written(text, nbytes):
-    assert words.parse_size(text) == nbytes
+SIZES = {"2GiB": 2**31, "2gib": 2**31, "1.5 MB": 1_500_000, "7": 7, "7b": 7, "1TiB": 2**40}
 
 
-@pytest.mark.parametrize("text", ["", "GiB", "-1", "1 2", "1e9", "2 GiBs", "0x10", "nan", "1k"])
-def test_what_is_no_size_is_refused(text):
-    with pytest.raises(ValueError, match="is not a size such as"):
-        words.parse_size(text)
+def test_a_size_is_read_as_it_is_written_and_anything_else_is_refused():
+    assert {text: words.parse_size(text) for text in SIZES} == SIZES
+    for text in ("", "GiB", "-1", "1 2", "1e9", "2 GiBs", "0x10", "nan", "1k"):
+        with pytest.raises(ValueError, match="is not a size such as"):
+            words.parse_size(text)
+    for text in ("d", "1 y", "-1d", ""):
+        with pytest.raises(ValueError, match="is not a duration"):
+            parse_duration(text)
 
 
 @pytest.mark.parametrize(
