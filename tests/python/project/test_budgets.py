@@ -7,8 +7,10 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.installed.check_dist import extension_at_most
 
@@ -62,16 +64,24 @@ def test_importing_keeps_to_its_budget_of_modules_and_memory(python, name, bytec
     assert int(words[1]) <= kib, f"{name}: {words[1]} KiB"
 
 
-def test_sharing_a_list_again_takes_few_calls():
-    calls = []
-    oc.share(["Ada", "Grace"]).close()
-    sys.setprofile(lambda frame, event, _: calls.append(frame.f_code.co_qualname) if event == "call" else None)
+def functions_of(call: Callable[[], object]) -> list[str]:
+    call()  # what the first call loads
+    names: list[str] = []
+    sys.setprofile(lambda frame, event, _: names.append(frame.f_code.co_qualname) if event == "call" else None)
     try:
-        shared = oc.share(["Ada", "Grace"])
+        call()
     finally:
         sys.setprofile(None)
-    shared.close()
-    assert len(calls) <= 12, calls  # it was 61: folders were looked for in each call
+    return names
+
+
+def test_calls_that_programs_make_often_go_through_few_functions_of_python(tmp_path):
+    path = str(tmp_path / "model.safetensors")
+    oc.save(path, {"w": np.zeros(1000)})
+    with oc.open(path) as file:
+        for call in (lambda: oc.open(path), file.warm, lambda: file["w"]):
+            assert len(functions_of(call)) <= 9
+    assert len(functions_of(lambda: oc.share(["Ada", "Grace"]).close())) <= 14  # it was 61
 
 
 def test_help_lists_the_verbs_without_numpy_and_without_the_benchmarks(python):

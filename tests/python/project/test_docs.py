@@ -93,7 +93,7 @@ def describe_libraries(folder: Path) -> None:
 @pytest.mark.parametrize("page", [page for page in PAGES if script_of(page)], ids=name_of)
 @pytest.mark.slow
 @pytest.mark.timeout(320)
-def test_the_examples_of_a_page_run(page, tmp_path, request):
+def test_the_examples_of_a_page_run(page, tmp_path, request, monkeypatch):
     script = script_of(page)
     for name in sorted(OPTIONAL & set(re.findall(r"^ *(?:import|from) (\w+)", page.read_text(), re.MULTILINE))):
         pytest.importorskip(name, reason=f"{name} is not installed")
@@ -102,22 +102,11 @@ def test_the_examples_of_a_page_run(page, tmp_path, request):
     if "c++ -std" in script or "cc -std" in script:
         describe_libraries(tmp_path)
     (tmp_path / "page.py").write_text(script)
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "page.py"],
-        cwd=tmp_path,
-        env={
-            **os.environ,
-            "PATH": path,
-            "TMPDIR": str(tmp_path),
-            "PKG_CONFIG_PATH": str(tmp_path),
-            "ONECOPY_CACHE": str(tmp_path / "cache"),
-        },
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    for name, folder in (("TMPDIR", tmp_path), ("PKG_CONFIG_PATH", tmp_path), ("ONECOPY_CACHE", tmp_path / "cache")):
+        monkeypatch.setenv(name, str(folder))
+    command = [sys.executable, "-W", "error", "page.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -190,21 +179,11 @@ def test_the_metadata_names_the_repository_to_which_pages_link():
     assert f"repository-code: {REPOSITORY}\n" in (ROOT / "CITATION.cff").read_text()
 
 
-@pytest.mark.parametrize(
-    ("page", "name"),
-    [
-        ("cpp-structures", "cmake_consumer/CMakeLists.txt"),
-        ("cpp-structures", "cmake_consumer/main.cpp"),
-        ("c", "c/sum.c"),
-    ],
-)
-def test_the_page_about_a_language_shows_the_program_that_is_tested(page, name):
-    shown = [text for _, _, text in blocks(ROOT / f"docs/howto/{page}.md")]
-    assert (ROOT / "examples" / name).read_text() in shown
-
-
-def reference() -> str:
-    return "\n".join(page.read_text() for page in (ROOT / "docs/reference").glob("*.md"))
+def test_the_page_about_a_language_shows_the_program_that_is_tested():
+    programs = {"cpp-structures": ("cmake_consumer/CMakeLists.txt", "cmake_consumer/main.cpp"), "c": ("c/sum.c",)}
+    for page, names in programs.items():
+        shown = [text for _, _, text in blocks(ROOT / f"docs/howto/{page}.md")]
+        assert [name for name in names if (ROOT / "examples" / name).read_text() not in shown] == []
 
 
 def test_the_tests_that_show_what_is_promised_exist():
@@ -216,32 +195,28 @@ def test_the_tests_that_show_what_is_promised_exist():
             assert f"\ndef {name}(" in (ROOT / path).read_text(), f"{path}::{name}"
 
 
-def test_one_page_lists_every_public_name_and_no_other_and_modules_and_what_is_in_them(monkeypatch):
-    page = (ROOT / "docs/reference/index.md").read_text()
-    listed = re.findall(r"^\| \[?`oc\.(\w+)`", page, re.MULTILINE)
-    assert sorted(listed) == dir(oc)
+def test_one_page_lists_every_public_name_and_no_other_and_the_reference_shows_them(monkeypatch):
     monkeypatch.setenv("ONECOPY_AUTO", "0")  # one of them is `onecopy.auto`, which would replace functions here
+    page = (ROOT / "docs/reference/index.md").read_text()
+    assert sorted(re.findall(r"^\| \[?`oc\.(\w+)`", page, re.MULTILINE)) == dir(oc)
     for path in re.findall(r"^\| \[`(onecopy\.[\w.]+)`", page, re.MULTILINE):
         assert pkgutil.resolve_name(path) is not None
+    pages = "\n".join(page.read_text() for page in (ROOT / "docs/reference").glob("*.md"))
+    shown = set()
+    for name in re.findall(r"^::: (onecopy[\w.]+)$", pages, re.MULTILINE):
+        with contextlib.suppress(ModuleNotFoundError):  # a framework that is not installed
+            shown |= set(getattr(import_module(name), "__all__", ()))
+    assert set(oc.__all__) - {"__version__", "errors"} <= shown
 
 
-def test_architecture_names_paths_that_exist():
-    named = re.findall(r"`((?:[\w.]+/)+[\w.]*)`", (ROOT / "ARCHITECTURE.md").read_text())
+def test_architecture_names_paths_that_exist_and_every_module_and_package():
+    page = (ROOT / "ARCHITECTURE.md").read_text()
     others = re.compile(r"(?<![a-z])x[./]|sys/auxv\.h")  # x: the name of what is to be added; a header of the system
-    named = [path for path in named if not others.search(path)]
-    folders = [ROOT, ROOT / "src", ROOT / "packages/bench", ROOT / "python/onecopy"]
-    folders += [
-        ROOT / "bindings",
-        ROOT / "src/os",
-        *(ROOT / "src").iterdir(),
-        *ROOT.glob("packages/*/src/*"),
-    ]
+    named = [path for path in re.findall(r"`((?:[\w.]+/)+[\w.]*)`", page) if not others.search(path)]
+    folders = [ROOT, *(ROOT / "src").iterdir(), *ROOT.glob("packages/*/src/*")]
+    folders += [ROOT / name for name in ("src", "src/os", "bindings", "packages/bench", "python/onecopy")]
     assert len(named) > 40
     assert [path for path in named if not any((folder / path).exists() for folder in folders)] == []
-
-
-def test_architecture_has_every_module_and_package():
-    page = (ROOT / "ARCHITECTURE.md").read_text()
     modules = re.findall(r"^onecopy_module\((\w+)", (ROOT / "src/CMakeLists.txt").read_text(), re.MULTILINE)
     packages = [path.stem for path in (ROOT / "python/onecopy").iterdir() if not path.name.startswith("_")]
     for name in {*modules, *packages} - {"py"}:
@@ -268,20 +243,8 @@ def test_the_generated_part_of_a_page_is_up_to_date(page):
 
 def test_the_page_about_stories_links_to_the_newest_record():
     newest = max((ROOT / "packages/bench/results").glob("*/*-stories.json*"), key=lambda path: path.name)
-    (linked,) = re.findall(
-        r"\]\(\.\./\.\./(packages/bench/results/\S+/stories\.md)\)",
-        (ROOT / "docs/explanation/benchmarks.md").read_text(),
-    )
-    assert ROOT / linked == newest.with_name("stories.md")
-
-
-def test_every_public_name_is_in_the_reference(monkeypatch):
-    monkeypatch.setenv("ONECOPY_AUTO", "0")  # one of them is `onecopy.auto`, which would replace functions here
-    shown = set()
-    for name in re.findall(r"^::: (onecopy[\w.]+)$", reference(), re.M):
-        with contextlib.suppress(ModuleNotFoundError):  # a framework that is not installed
-            shown |= set(getattr(import_module(name), "__all__", ()))
-    assert set(oc.__all__) - {"__version__", "errors"} <= shown
+    page = (ROOT / "docs/explanation/benchmarks.md").read_text()
+    assert re.findall(r"\]\(\.\./\.\./(\S+/stories\.md)\)", page) == [name_of(newest.with_name("stories.md"))]
 
 
 def public_names(header: Path) -> list[str]:

@@ -81,11 +81,10 @@ def test_an_unknown_option_is_seen():
 
 def test_targets_of_make_that_pages_name_exist():
     targets = set(re.findall(r"^([a-z-]+):", text_of("Makefile"), re.MULTILINE))
-    named = set(
-        re.findall(r"(?:^|`)make ([a-z][a-z-]+)", text_of("README.md", "CONTRIBUTING.md", "tests/README.md"), re.M)
-    )
+    pages = text_of("README.md", "CONTRIBUTING.md", "tests/README.md")
+    named = set(re.findall(r"(?:^|`)make ([a-z][a-z-]+)", pages, re.MULTILINE))
     assert len(named) > 10
-    assert named - targets == set()
+    assert named <= targets
 
 
 def test_the_documentation_fits_in_75_pages():
@@ -113,16 +112,13 @@ def test_pages_and_metadata_agree_on_the_versions_of_python():
 
 def test_every_example_is_listed():
     listed = re.findall(r"^\| `([\w/.]+)`", text_of("examples/README.md"), re.MULTILINE)
-    programs = [path for path in (ROOT / "examples").rglob("*.*") if path.suffix in {".py", ".cpp", ".c", ".rs", ".R"}]
-    names = {
-        path.relative_to(ROOT / "examples").as_posix() for path in programs if path.parent.name != "cmake_consumer"
-    }
-    assert set(listed) == names | {"cmake_consumer/"}
+    programs = (path for path in (ROOT / "examples").rglob("*.*") if path.suffix in {".py", ".cpp", ".c", ".rs", ".R"})
+    names = {path.relative_to(ROOT / "examples").as_posix() for path in programs}
+    assert set(listed) == {name for name in names if not name.startswith("cmake_consumer/")} | {"cmake_consumer/"}
 
 
 def test_folders_that_contributing_names_exist():
-    named = re.findall(
-        r"(?<![\w/])((?:tests|docs|packages|python|src|tools|build/tests)/[\w/.-]*[\w/])", text_of("CONTRIBUTING.md")
-    )
+    path = r"(?<![\w/])((?:tests|docs|packages|python|src|tools|build/tests)/[\w/.-]*[\w/])"
+    named = re.findall(path, text_of("CONTRIBUTING.md"))
     assert len(named) > 5
     assert [path for path in named if not path.startswith("build") and not (ROOT / path).exists()] == []

@@ -56,29 +56,21 @@ def test_the_examples_of_a_module_are_true(module, tmp_path, monkeypatch, reques
     assert result.failed == 0
 
 
-def test_four_workers_hold_one_copy(tmp_path):
-    example = ROOT / "examples/share_between_workers.py"
-    done = subprocess.run(
-        [sys.executable, str(example)],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-    )
+def test_four_workers_hold_one_copy(tmp_path, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    command = [sys.executable, ROOT / "examples/share_between_workers.py"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
     held = int(re.fullmatch(r"4 workers hold (\d+) MB of a file of 64 MB\n", done.stdout)[1])
     assert 60 <= held <= 70  # and not 256
 
 
 @pytest.mark.slow
-def test_workers_under_run_hold_one_copy_and_calculate_the_same(tmp_path):
+def test_workers_under_run_hold_one_copy_and_calculate_the_same(tmp_path, monkeypatch):
     pytest.importorskip("torch")
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
     command = [sys.executable, "examples/eight_workers.py", "--gigabytes", "0.1", "--workers", "3", "--rounds", "1"]
-    subprocess.run(
-        [*command, "--json", tmp_path / "record.json", "--picture", tmp_path / "picture.svg"],
-        cwd=ROOT,
-        check=True,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-    )
+    command += ["--json", tmp_path / "record.json", "--picture", tmp_path / "picture.svg"]
+    subprocess.run(command, cwd=ROOT, check=True)
     record = json.loads((tmp_path / "record.json").read_text())
     before = record["rounds"][0]["plain"]
     assert re.search(r"3 x .* MB   private copies of .*model\.pt", before["page"])
@@ -88,26 +80,17 @@ def test_workers_under_run_hold_one_copy_and_calculate_the_same(tmp_path):
 
 
 @pytest.mark.slow
-def test_an_inference_server_holds_one_copy(tmp_path):
+def test_an_inference_server_holds_one_copy(tmp_path, monkeypatch):
     pytest.importorskip("uvicorn")
     pytest.importorskip("onnxruntime")
     models = pytest.importorskip("tests.support.onnx_models", reason="onnx is not installed", exc_type=ImportError)
-    model = models.save_inline(tmp_path / "model.onnx", aligned=True, rows=40_000)
-    request = tmp_path / "request.json"
+    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
+    model, request = models.save_inline(tmp_path / "model.onnx", aligned=True, rows=40_000), tmp_path / "request.json"
     request.write_text('{"ids": [1, 2, 3]}')
-    example = ROOT / "examples/serve_model.py"
-    done = subprocess.run(
-        [sys.executable, str(example), str(model), str(request), "2"],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "ONECOPY_CACHE": str(tmp_path / "cache")},
-    )
-    private = {
-        mode: int(re.search(rf"^{mode} .* (\d+) MB .*ms$", done.stdout, re.MULTILINE)[1])
-        for mode in ("read", "prepacked")
-    }
-    assert private["prepacked"] < private["read"] - 30  # of twice 20
+    command = [sys.executable, ROOT / "examples/serve_model.py", model, request, "2"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    private = dict(re.findall(r"^(read|prepacked) .* (\d+) MB .*ms$", done.stdout, re.MULTILINE))
+    assert int(private["prepacked"]) < int(private["read"]) - 30  # of twice 20
 
 
 def test_an_io_manager_maps_what_it_wrote_and_keeps_what_was_loaded(tmp_path, monkeypatch):
