@@ -114,12 +114,10 @@ def model(write_tensors):
 @pytest.mark.parametrize("mode", ["map", "copy"])
 def test_arrays_are_read_only_and_cannot_be_made_writeable(model, mode):
     array = oc.open(model, mode)["w"]
-    assert not array.flags.writeable
     for one in (array, array[1:], array.T, array.view(np.uint8)):
+        assert not one.flags.writeable
         with pytest.raises(ValueError, match="WRITEABLE"):
             one.setflags(write=True)
-    with pytest.raises(ValueError, match="read-only"):
-        array[0, 0] = 1
 
 
 def test_private_arrays_of_a_file_that_is_larger_than_memory(tmp_path):
@@ -170,22 +168,10 @@ def test_a_closed_file_reports_it_and_still_has_a_repr(model):
     file.close()
     file.close()
     assert repr(file) == f"<onecopy.ArrayFile {str(model)!r} closed>"
-    for use in (
-        lambda: file["w"],
-        lambda: "w" in file,
-        lambda: file.entries,
-        lambda: file.entry("w"),
-        lambda: file.metadata,
-        lambda: file.nbytes,
-        lambda: file.identity,
-        lambda: pickle.dumps(file),
-        file.changed,
-        file.warm,
-        file.evict,
-        file.residency,
-        file.pin,
-    ):
-        with pytest.raises(ValueError, match="closed"):
+    properties = [lambda name=name: getattr(file, name) for name in ("entries", "metadata", "nbytes", "identity")]
+    asked = [lambda: file["w"], lambda: "w" in file, lambda: file.entry("w"), lambda: pickle.dumps(file), *properties]
+    for use in (*asked, file.changed, file.warm, file.evict, file.residency, file.pin):
+        with pytest.raises(ValueError, match=f"the file is closed: {model}"):
             use()
 
 
@@ -218,23 +204,18 @@ def test_shards_are_views_that_make_up_the_array(model, axis, ranks):
     assert all(np.shares_memory(part, file["w"]) and not part.flags.writeable for part in parts)
 
 
-@pytest.mark.parametrize(
-    ("name", "rank", "ranks", "axis", "error"),
-    [
-        ("w", 0, 4, 0, ValueError),
-        ("w", 2, 2, 0, ValueError),
-        ("w", -1, 2, 0, ValueError),
-        ("w", 0, 0, 0, ValueError),
-        ("w", 0, -2, 0, ValueError),
-        ("w", 0, 2, 2, IndexError),
-        ("missing", 0, 2, 0, KeyError),
-        ("packed", 0, 2, 0, ValueError),
-    ],
-)
-def test_a_shard_that_cannot_be_is_an_error(write_tensors, name, rank, ranks, axis, error):
-    path = write_tensors({"w": ("F32", [6, 4], bytes(96)), "packed": ("F4", [3, 4], bytes(6))})
-    with pytest.raises(error):
-        oc.open(path).shard(name, rank, ranks, axis=axis)
+SHARDS = {
+    ValueError: [("w", 0, 4, 0), ("w", 2, 2, 0), ("w", -1, 2, 0), ("w", 0, 0, 0), ("w", 0, -2, 0), ("p", 0, 2, 0)]
+}
+SHARDS |= {IndexError: [("w", 0, 2, 2)], KeyError: [("missing", 0, 2, 0)]}
+
+
+@pytest.mark.parametrize("error", SHARDS)
+def test_a_shard_that_cannot_be_is_an_error(write_tensors, error):
+    file = oc.open(write_tensors({"w": ("F32", [6, 4], bytes(96)), "p": ("F4", [3, 4], bytes(6))}))
+    for name, rank, ranks, axis in SHARDS[error]:
+        with pytest.raises(error):
+            file.shard(name, rank, ranks, axis=axis)
 
 
 def test_auto_maps_local_files_and_gives_the_reason(model):

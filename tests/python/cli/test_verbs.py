@@ -1,20 +1,30 @@
-"""The verbs over real files, as a user runs them: in a process of their own."""
+"""`onecopy ls`, `warm`, `evict` and `verify` over real files, as a user runs them: in a process of their own."""
 
 import json
 import mmap
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from tests.support.page_cache import forget, pages_in_cache
+from tests.support.places import GOLDEN
 from tests.support.programs import NEEDS_BENCH
 from tests.support.safetensors_files import write_safetensors
+from tests.support.shards import ARRAYS, shard_of, write_set
 
 import onecopy as oc
 
 pytestmark = pytest.mark.processes
+
+
+@pytest.fixture
+def model(tmp_path):
+    tensors = {"layer.0.weight": os.urandom(5000), "layer.1.weight": os.urandom(70_000), "bias": b"12345678"}
+    return write_safetensors(tmp_path / "model.safetensors", tensors)
 
 
 def test_ls_shows_every_array_with_size_and_share(onecopy_process, model):
@@ -123,16 +133,13 @@ def test_warm_takes_names_of_arrays(onecopy_command, model):
     assert "matches 'nothing*'" in done.stderr
 
 
-def test_evict_reports_per_file(onecopy_command, model, tmp_path):
-    other = tmp_path / "other"
-    other.write_bytes(bytes(10_000))
-    done = onecopy_command("evict", model, other)
+def test_evict_reports_per_file(onecopy_command, model, pair):
+    done = onecopy_command("evict", model, pair[0])
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("now 0 %") == 2
     assert 1 not in pages_in_cache(model)
-    reports = json.loads(onecopy_command("evict", model, other, "--json").stdout)
-    assert [report["file"] for report in reports] == [str(model), str(other)]
-    assert all(report["cached_after"] == 0 for report in reports)
+    reports = json.loads(onecopy_command("evict", model, pair[0], "--json").stdout)
+    assert [(report["file"], report["cached_after"]) for report in reports] == [(str(model), 0), (str(pair[0]), 0)]
 
 
 def test_a_damaged_file_is_warmed_as_bytes_with_a_warning(onecopy_process, tmp_path):
@@ -142,3 +149,110 @@ def test_a_damaged_file_is_warmed_as_bytes_with_a_warning(onecopy_process, tmp_p
     done = onecopy_process("warm", path)
     assert done.returncode == 0
     assert "the file is truncated, or its header is wrong; the file is mapped as bytes" in done.stderr
+
+
+# --- verify -----------------------------------------------------------------------------------------------------------
+
+
+BLOCK = 2 << 20
+
+
+def damaged(path: Path, *offsets: int) -> Path:
+    with path.open("r+b") as file:
+        for offset in offsets:
+            os.pwrite(file.fileno(), b"\xff", offset)
+    return path
+
+
+def saved(path: Path) -> Path:
+    oc.save(path, {"a": np.zeros(BLOCK, np.uint8), "b": np.zeros(BLOCK, np.uint8)})
+    return path
+
+
+def test_a_whole_file_is_verified(onecopy_command, tmp_path):
+    path = saved(tmp_path / "m")
+    done = onecopy_command("verify", path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "every byte is as it was written" in " ".join(done.stdout.split())
+    (facts,) = json.loads(onecopy_command("verify", "--json", path, "--names", "a").stdout)
+    assert (facts["status"], facts["bytes"]) == ("ok", 2 * BLOCK - 4096)
+
+
+def test_damaged_files_are_reported_and_the_others_still_verified(onecopy_process, tmp_path):
+    bad, good = damaged(saved(tmp_path / "bad"), 5000, 3 * BLOCK // 2), saved(tmp_path / "good")
+    done = onecopy_process("verify", bad, tmp_path / "missing", good)
+    assert done.returncode == 1
+    assert "every byte" in " ".join(done.stdout.split())
+    words = " ".join(done.stderr.split())
+    for said in (
+        "2 of 3 blocks are damaged",
+        f"block 0, bytes 4096 to {BLOCK}: a (CRC-32C",
+        "missing: open: No such file",
+    ):
+        assert said in words
+    listed = json.loads(onecopy_process("verify", "--json", bad, good).stdout)
+    assert [facts["status"] for facts in listed] == ["damaged", "ok"]
+    assert [block["number"] for block in listed[0]["blocks"]] == [0, 1]
+
+
+def test_nothing_to_compare_with_is_another_status_than_damage(onecopy_command, model):
+    done = onecopy_command("verify", model)
+    assert done.returncode == 3
+    assert onecopy_command("verify", model, "nothing").returncode == 1
+    assert "without checksums" in " ".join(done.stderr.split())
+
+
+def test_warm_can_verify(onecopy_command, tmp_path):
+    path = saved(tmp_path / "m")
+    done = onecopy_command("warm", "--verify", path)
+    assert (done.returncode, "Checksums match over" in " ".join(done.stdout.split())) == (0, True)
+    done = onecopy_command("warm", "--verify", damaged(path, 5000))
+    assert (done.returncode, "damaged" in done.stderr) == (1, True)
+
+
+# --- several files as one ---------------------------------------------------------------------------------------------
+
+
+MODELS = GOLDEN / "onnx"
+
+
+@pytest.fixture
+def index(tmp_path):
+    return write_set(tmp_path)
+
+
+def test_ls_warm_evict_and_verify_take_a_set_and_ls_reports_what_it_is(index, cached, onecopy_command):
+    shards = [index.parent / shard_of(at) for at in range(3)]
+    facts = json.loads(onecopy_command("ls", "--json", index).stdout)
+    assert facts["container"] == "safetensors set"
+    assert [array["name"] for array in facts["arrays"]] == list(ARRAYS)
+    assert {array["file"] for array in facts["arrays"]} == set(map(str, shards))
+    assert onecopy_command("evict", index).returncode == 0
+    assert cached(shards[2]) == 0
+    report = json.loads(onecopy_command("warm", "--json", index).stdout)
+    assert (report["complete"], report["bytes"]) == (True, sum(shard.stat().st_size for shard in shards))
+    assert cached(shards[2]) > 0
+    done = onecopy_command("verify", index)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "every byte" in done.stdout
+    for path, container in ((index, "safetensors set, 3 files"), (MODELS / "small.onnx", "onnx")):
+        assert onecopy_command("ls", path).stdout.splitlines()[0] == f"{path}: {container}"
+
+
+def test_warm_of_an_onnx_model_warms_its_data_too(tmp_path, cached, onecopy_command):
+    for name in ("external.onnx", "external.bin"):
+        shutil.copy(MODELS / name, tmp_path)
+    for verb, is_cached in (("evict", False), ("warm", True)):
+        assert onecopy_command(verb, tmp_path / "external.onnx").returncode == 0
+        assert (cached(tmp_path / "external.bin") > 0) == is_cached
+
+
+@pytest.mark.parametrize("verb", ["ls", "warm", "verify"])
+def test_a_missing_shard_is_one_line(index, onecopy_command, verb):
+    (index.parent / shard_of(1)).unlink()
+    done = onecopy_command(verb, index)
+    assert (done.returncode, done.stdout) == (1, "")
+    text = done.stderr.replace("\n", "")  # `verify` folds it
+    assert text.startswith("onecopy: ")
+    assert shard_of(1) in text
+    assert str(index) in text

@@ -82,44 +82,35 @@ def test_every_array_comes_back_with_its_type_shape_order_and_bytes(tmp_path_fac
         assert (loaded[0].flags.c_contiguous, loaded[0].flags.f_contiguous) == flags
 
 
+NAMED = {
+    "fortran": (np.asfortranarray(np.ones((30, 50))), "fortran", "F64", (50, 30)),
+    "times": (np.arange(300).astype("M8[s]"), "times", "U8", (300, 8)),
+    "big endian": (np.arange(400, dtype=">f4"), "big endian", "U8", (400, 4)),
+    "bf16": (np.ones(600, ml_dtypes.bfloat16), "bf16", "BF16", (600,)),
+    3: (np.zeros(200), "3", "F64", (200,)),
+    "#hidden": (np.zeros(250), "array #hidden", "F64", (250,)),
+    "object.pickle": (np.zeros(251), "object.pickle (2)", "F64", (251,)),
+    "\udcff": (np.zeros(252), "\\udcff", "F64", (252,)),
+    "rows": ([np.zeros(128)], "rows[0]", "F64", (128,)),
+    "model": (model(), "model.layers[1].weight", "F64", (60, 200)),
+}
+"""Values in an object, each with the name of an array in the file, its type and its shape."""
+
+
 def test_open_shows_the_arrays_by_their_paths_and_runs_nothing(path):
     RAN.clear()
-    values = {
-        "model": model(),
-        "runs": Runs(),
-        "fortran": np.asfortranarray(np.ones((30, 50))),
-        "times": np.arange(300).astype("M8[s]"),
-        "big endian": np.arange(400, dtype=">f4"),
-        "bf16": np.ones(600, ml_dtypes.bfloat16),
-        "rows": [np.zeros(128), np.zeros(129)],
-        3: np.zeros(200),
-        "#hidden": np.zeros(250),
-        "object.pickle": np.zeros(251),
-        "\udcff": np.zeros(252),
-    }
-    oc.save_object(path, values)
+    oc.save_object(path, {key: value for key, (value, *_) in NAMED.items()} | {"runs": Runs()})
     with oc.open(path) as file:
         shapes = {entry.name: (entry.dtype, entry.shape) for entry in file.entries}
         assert file.kind == "arrays"
         assert np.array_equal(file["model.layers[1].weight"], model().layers[1].weight)
         file.verify()
     assert RAN == []
-    own = {name for name in shapes if name in {"object.pickle", "object.buffers", "object.small"}}
-    assert len(own) == 3
-    assert {name: facts for name, facts in shapes.items() if name not in own} == {
-        "model.layers[0].weight": ("F64", (60, 200)),
-        "model.layers[1].weight": ("F64", (60, 200)),
-        "fortran": ("F64", (50, 30)),
-        "times": ("U8", (300, 8)),
-        "big endian": ("U8", (400, 4)),
-        "bf16": ("BF16", (600,)),
-        "rows[0]": ("F64", (128,)),
-        "rows[1]": ("F64", (129,)),
-        "3": ("F64", (200,)),
-        "array #hidden": ("F64", (250,)),
-        "object.pickle (2)": ("F64", (251,)),
-        "\\udcff": ("F64", (252,)),
+    own = {"object.pickle", "object.buffers", "object.small", "model.layers[0].weight"}
+    assert {name: shapes[name] for name in shapes.keys() - own} == {
+        name: (dtype, shape) for _, name, dtype, shape in NAMED.values()
     }
+    assert own < shapes.keys()
 
 
 def test_private_arrays_are_writable_and_the_file_stays(path):

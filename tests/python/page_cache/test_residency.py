@@ -108,8 +108,7 @@ def test_unsaved_pages_are_reported_or_unknown(cold_file, tells_dirty):
     before = residency(path).dirty
     oc.evict(path)
     after = residency(path).dirty
-    assert before >= 2 * PAGE if tells_dirty else before is None
-    assert after == (0 if tells_dirty else None)
+    assert (before >= 2 * PAGE, after) == (True, 0) if tells_dirty else (before, after) == (None, None)
 
 
 @pytest.mark.parametrize("size", [1, 12, PAGE + 1, 3 * PAGE - 1])
@@ -125,24 +124,9 @@ def test_no_more_is_cached_than_was_queried(cold_file, size, offset):
 # --- warming ----------------------------------------------------------------------------------------------------------
 
 
-def check_types(report: WarmReport) -> None:
-    for name in ("bytes", "filled", "minor_faults", "major_faults", "threads"):
-        assert type(getattr(report, name)) is int
-        assert getattr(report, name) >= 0
-    for name in ("cached_before", "cached_after"):
-        assert getattr(report, name) is None or type(getattr(report, name)) is int
-    assert report.huge_share is None or 0.0 <= report.huge_share <= 1.0
-    assert type(report.seconds) is type(report.gib_per_s) is float
-    assert report.mechanism in {"populate", "read", "advise", "none"}
-    assert report.huge in {"applied", "refused", "unsupported", None}
-    assert type(report.complete) is bool
-    assert report.reason
-
-
 def test_a_warm_brings_everything_in_and_reports_how(cold_file, cached):
     path = cold_file(20 * MIB)
     report = oc.warm(path)
-    check_types(report)
     assert cached(path) == 20 * MIB
     assert (report.complete, report.bytes, report.filled) == (True, 20 * MIB, 20 * MIB)
     assert (report.cached_before, report.cached_after) == (0, nearly(20 * MIB))
@@ -156,7 +140,6 @@ def test_a_second_warm_finds_everything_in_memory(cold_file):
         if oc.files.pin(mapping).pinned < 4 * MIB:
             pytest.skip("nothing may be locked, and the kernel may take back what is not")
         report = oc.warm(path)
-    check_types(report)
     assert (report.filled, report.cached_before, report.complete) == (0, 4 * MIB, True)
     assert "already in memory" in report.reason
 
@@ -170,7 +153,6 @@ def test_every_way_of_reading_brings_everything_in(cold_file, cached, populates,
         report = oc.warm(path, mechanism=mechanism, threads=threads, huge=huge)
         if cached(path) >= 9 * MIB + 5:
             break
-    check_types(report)
     assert report.complete
     assert cached(path) >= 9 * MIB + 5
     assert report.mechanism == ("populate" if populates and mechanism != "read" else "read")
@@ -182,7 +164,6 @@ def test_every_way_of_reading_brings_everything_in(cold_file, cached, populates,
 def test_ways_that_do_not_read_bring_nothing_in_and_say_so(cold_file, cached, mechanism):
     path = cold_file(4 * MIB)
     report = oc.warm(path, mechanism=mechanism)
-    check_types(report)
     assert (cached(path), report.filled, report.complete, report.mechanism) == (0, 0, False, mechanism)
 
 
@@ -310,26 +291,19 @@ def test_a_pin_over_the_limit_is_reported_and_locks_nothing_more(cold_file, nobo
 # --- asking wrongly ---------------------------------------------------------------------------------------------------
 
 
-NEGATIVE = [{"threads": -1}, {"max_bytes": -1}, {"ranges": [(-1, 5)]}, {"ranges": [(0, -5)]}]
+WRONG = {"threads": -1, "max_bytes": -1, "ranges": [(-1, 5)], "mechanism": "magic"}
 
 
-@pytest.mark.parametrize("options", [*NEGATIVE, {"mechanism": "magic"}])
-def test_negative_numbers_and_an_unknown_mechanism_are_value_errors(cold_file, options):
-    with pytest.raises(ValueError, match="negative" if options in NEGATIVE else "populate"):
-        oc.warm(cold_file(PAGE), **options)
+@pytest.mark.parametrize("option", WRONG)
+def test_negative_numbers_and_an_unknown_mechanism_are_value_errors(cold_file, option):
+    with pytest.raises(ValueError, match=r"negative|populate"):
+        oc.warm(cold_file(PAGE), **{option: WRONG[option]})
 
 
 @pytest.mark.parametrize("call", [oc.warm, oc.evict, residency])
 @pytest.mark.parametrize("ranges", [[], [(PAGE, 1), (2**64 - 1, 2**64 - 1)]])
 def test_no_ranges_and_ranges_beyond_the_end_are_nothing(cold_file, call, ranges):
     assert call(cold_file(PAGE), ranges).bytes == 0
-
-
-@pytest.mark.parametrize("call", [_core.residency, _core.evict, _core.pin])
-def test_an_empty_list_is_no_bytes_in_the_compiled_module_and_none_is_all(cold_file, call):
-    mapping = _core.open_mapping(cold_file(PAGE))
-    assert call(mapping, []).bytes == 0
-    assert call(mapping, None).bytes == PAGE
 
 
 def test_cachestat_counts_the_pages_of_a_range_and_none_of_an_empty_one(tmp_path):

@@ -30,16 +30,12 @@ class Loader:
         return [self.name]
 
 
-PAIRS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
-    "functions": (annotations, categories),
-    "methods": (Loader("annotation").load, Loader("category").load),
-    "callable objects": (Loader("annotation"), Loader("category")),
-}
+PAIRS = [(annotations, categories), (Loader("annotation").load, Loader("category").load)]
+PAIRS += [(Loader("annotation"), Loader("category"))]
 
 
-@pytest.mark.parametrize("pair", PAIRS)
-def test_two_functions_under_one_key_are_two_artefacts(tmp_path: Path, pair: str) -> None:
-    first, second = PAIRS[pair]
+@pytest.mark.parametrize(("first", "second"), PAIRS, ids=["functions", "methods", "callable objects"])
+def test_two_functions_under_one_key_are_two_artefacts(tmp_path: Path, first: Any, second: Any) -> None:
     for _ in range(2):
         assert list(oc.share(first, "labels.json", store=tmp_path / "store")) == ["annotation"]
         assert list(oc.share(second, "labels.json", store=tmp_path / "store")) == ["category"]

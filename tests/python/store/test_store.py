@@ -73,8 +73,7 @@ def test_the_first_call_builds_and_the_second_attaches(store, where):
 
 @pytest.mark.parametrize("key", ["", "a", "a\0b c\nd", "ключ", "\udce4 not UTF-8", "k" * 100_000])
 def test_any_text_is_a_key(store, key):
-    made = store.get_or_build(key, text("x"))
-    assert store.find(key).key == made.key == key
+    assert store.get_or_build(key, text("x")).key == store.find(key).key == key
     assert [artefact.key for artefact in store.ls()] == [key]
 
 
@@ -195,16 +194,13 @@ def test_a_build_runs_in_this_process_unless_a_fork_is_requested(store):
 @pytest.mark.parametrize("place", ["disk", "memory"])
 def test_copies_of_a_store_are_of_the_same_folder_and_know_whether_it_is_the_default_one(tmp_path, monkeypatch, place):
     monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
-    for store in (oc.Store(place=place), oc.Store(tmp_path / "mine")):
+    default = oc.Store(place=place)
+    monkeypatch.setattr(_core, "default_folder", lambda **_: pytest.fail("the default folder was determined"))
+    for store in (default, oc.Store(tmp_path / "mine")):
         for other in (store.with_options(where="fork"), pickle.loads(pickle.dumps(store)), copy.copy(store)):
             assert (other.folder, other.place, other.is_default) == (store.folder, store.place, store.is_default)
         assert store.with_options(where="fork").where == "fork"
         assert store.where == "here"
-
-
-def test_a_store_of_a_given_folder_does_not_ask_for_the_default_one(tmp_path, monkeypatch):
-    monkeypatch.setattr(_core, "default_folder", lambda **_: pytest.fail("the default folder was determined"))
-    assert "caller" in oc.Store(tmp_path / "mine").reason
 
 
 @pytest.mark.parametrize(
@@ -310,9 +306,9 @@ def test_a_folder_of_another_user_is_refused(tmp_path, nobody):
 
 def test_a_link_is_no_folder(tmp_path, store):
     (tmp_path / "link").symlink_to(store.folder)
-    for path in (tmp_path / "link", f"{tmp_path}/link/", f"{tmp_path}/link/."):
+    for path in ("link", "link/", "link/."):
         with pytest.raises(OSError, match="it is a symbolic link"):
-            oc.Store(path)
+            oc.Store(f"{tmp_path}/{path}")
     (tmp_path / "above").symlink_to(tmp_path)  # but the way there may lead over one
     assert oc.Store(tmp_path / "above" / "store").place == store.place
 
@@ -360,16 +356,14 @@ def test_what_is_no_file_of_ours_is_reported_and_stays(store, kind, suffix):
 
 
 @pytest.mark.parametrize(
-    "damage",
-    [lambda about: about[:40], lambda about: about[:-1], lambda _: b"{}", lambda about: about + b"\n"],
+    "damage", [lambda text: text[:40], lambda text: text[:-1], lambda _: b"{}", lambda text: text + b"\n"]
 )
 def test_a_damaged_description_is_reported_and_prune_removes_it(store, damage):
     about = store.get_or_build("k", text("x")).path.with_suffix(".about")
     about.write_bytes(damage(about.read_bytes()))
     for ask in (lambda: store.find("k"), lambda: store.get_or_build("k", never)):
-        with pytest.raises(oc.FormatError, match="not the description of an artefact") as raised:
+        with pytest.raises(oc.FormatError, match=rf"{about}.*not the description of an artefact"):
             ask()
-        assert str(about) in str(raised.value)
     assert [artefact.state for artefact in store.ls()] == ["damaged"]
     assert len(store.prune().removed) == 1
     assert store.get_or_build("k", text("x")).built

@@ -69,30 +69,22 @@ def test_after_another_start_it_is_built_again(store):
     assert store.find("a") is not None
 
 
-def test_bytes_that_are_lost_when_it_is_flushed_are_not_handed_on(store, in_child):
-    store.with_options(durable=False).get_or_build("a", build)
-    made_long_ago(store, "a")
-
-    def ask() -> tuple[bool, list[str]]:
-        refuse("fsync", error=errno.EIO)
-        return store.find("a") is None, os.listdir(store.folder)  # noqa: PTH208
-
-    assert in_child(ask) == (True, [])
-    assert store.get_or_build("a", build).built
-
-
-def test_what_cannot_be_flushed_stays_as_it_is(store, in_child):
+@pytest.mark.parametrize(("error", "is_kept"), [(errno.EIO, False), (errno.ENOSPC, True)])
+def test_bytes_that_are_lost_when_it_is_flushed_are_not_handed_on_and_what_cannot_be_flushed_stays(
+    store, in_child, error, is_kept
+):
     store.with_options(durable=False).get_or_build("a", build)
     about = made_long_ago(store, "a")
     before = about.read_bytes()
 
     def ask() -> bool:
-        refuse("fsync", error=errno.ENOSPC)
+        refuse("fsync", error=error)
         return store.find("a") is not None
 
-    assert in_child(ask)
-    assert about.read_bytes() == before
-    assert store.find("a") is not None
+    assert in_child(ask) == is_kept
+    assert len(os.listdir(store.folder)) == 2 * is_kept  # noqa: PTH208
+    assert not is_kept or about.read_bytes() == before
+    assert store.get_or_build("a", build).built != is_kept
     assert b"\nboot " not in about.read_bytes()
 
 
