@@ -1,7 +1,6 @@
 """Opening files of named arrays; written with the format's own README (`write_tensors`) or the safetensors package."""
 
 import errno
-import json
 import os
 import pickle
 import random
@@ -42,8 +41,7 @@ def test_every_element_type_opens_as_the_array_that_numpy_makes_of_the_bytes(wri
         data = bytes(byte & 1 for byte in data)
     file = oc.open(write_tensors({"first": ("U8", [shift], bytes(shift)), "x": (name, list(shape), data)}))
     array = file["x"]
-    assert (array.dtype, array.shape) == (dtype, shape)
-    assert array.tobytes() == data
+    assert (array.dtype, array.shape, array.tobytes()) == (dtype, shape, data)
     assert array.size == 0 or array.ctypes.data % 2**21 == file.entry("x").offset
     assert not array.flags.writeable
     numbers = np.frombuffer(data, dtype).reshape(shape)
@@ -55,11 +53,9 @@ def test_every_element_type_opens_as_the_array_that_numpy_makes_of_the_bytes(wri
 def test_packed_elements_come_as_bytes_and_say_what_they_are(write_tensors, name, shape):
     data = random_bytes(PACKED[name] * int(np.prod(shape)) // 8)
     file = oc.open(write_tensors({"x": (name, list(shape), data)}))
-    array = file["x"]
-    assert (array.dtype, array.shape) == (np.uint8, (len(data),))
-    assert array.dtype.metadata["onecopy"] == name
-    assert array.tobytes() == data
-    assert (file.entry("x").dtype, file.entry("x").shape) == (name, shape)
+    array, entry = file["x"], file.entry("x")
+    assert (array.dtype, array.shape, array.tobytes()) == (np.uint8, (len(data),), data)
+    assert (array.dtype.metadata["onecopy"], entry.dtype, entry.shape) == (name, name, shape)
 
 
 # --- files of the safetensors package ---------------------------------------------------------------------------------
@@ -124,10 +120,9 @@ def test_private_arrays_of_a_file_that_is_larger_than_memory(tmp_path):
     if Path("/proc/sys/vm/overcommit_memory").read_text().strip() == "2":
         pytest.skip("the kernel is configured to overcommit nothing")
     size = 3 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    header = json.dumps({"a": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
     path = tmp_path / "large.safetensors"
-    path.write_bytes(len(header).to_bytes(8, "little") + header)
-    os.truncate(path, 8 + len(header) + size)  # a hole: no bytes on the disk
+    path.write_bytes(file_of(b'{"a":{"dtype":"U8","shape":[%d],"data_offsets":[0,%d]}}' % (size, size)))
+    os.truncate(path, path.stat().st_size + size)  # a hole: no bytes on the disk
     with oc.open(path, private=True) as file:
         array = file["a"]
         array[size // 2] = 7
@@ -145,21 +140,13 @@ def test_private_arrays_are_writable_and_the_file_stays(model):
 
 
 def test_an_array_keeps_the_memory_after_close_until_the_last_one_is_gone(model):
-    def is_mapped() -> bool:
-        return bool(proc.regions_of(os.getpid(), model))
-
     with oc.open(model) as file:
-        rows = file["w"][2:4]
-        other = file["b"]
-        assert file.views == 2
+        rows, other = file["w"][2:4], file["b"]
     assert (file.closed, file.views) == (True, 2)
-    assert rows.tolist() == [[8, 9, 10, 11], [12, 13, 14, 15]]
     del other
-    assert file.views == 1
-    assert is_mapped()
+    assert (file.views, rows.tolist()) == (1, [[8, 9, 10, 11], [12, 13, 14, 15]])
     del rows
-    assert file.views == 0
-    assert not is_mapped()
+    assert (file.views, proc.regions_of(os.getpid(), model)) == (0, [])
 
 
 def test_a_closed_file_reports_it_and_still_has_a_repr(model):

@@ -87,23 +87,21 @@ def test_an_offset_into_the_memory_is_minded(path):
     assert oc.open(path)["x"].tolist() == [4, 5, 6, 7, 8, 9]
 
 
-@pytest.mark.parametrize(
-    ("options", "word"),
-    [
-        ({"device": GPU}, "only CPU tensors"),
-        ({"lanes": 2}, "vector elements"),
-        ({"code": 4, "bits": 32}, "type code 4 of 32 bits"),
-        ({"code": 17, "bits": 4}, "type code 17 of 4 bits"),
-        ({"code": 2, "bits": 128}, "128 bits"),
-        ({"code": 3, "bits": 64}, "type code 3"),
-    ],
-)
-def test_tensors_that_cannot_be_saved_are_type_errors_that_say_why(path, options, word):
-    tensor = Tensor(np.zeros(4, np.int32), **({"code": 0, "bits": 32} | options))
-    with pytest.raises(TypeError, match=word) as raised:
+REFUSED = {
+    "only CPU tensors": {"device": GPU},
+    "vector elements": {"lanes": 2},
+    "type code 4 of 32 bits": {"code": 4},
+    "type code 17 of 4 bits": {"code": 17, "bits": 4},
+    "128 bits": {"code": 2, "bits": 128},
+    "type code 3": {"code": 3, "bits": 64},
+}
+
+
+@pytest.mark.parametrize("word", REFUSED)
+def test_tensors_that_cannot_be_saved_are_type_errors_that_say_why(path, word):
+    tensor = Tensor(np.zeros(4, np.int32), **({"code": 0, "bits": 32} | REFUSED[word]))
+    with pytest.raises(TypeError, match=rf"'layer\.7'.*{word}"):
         oc.save(path, {"layer.7": tensor})
-    assert "'layer.7'" in str(raised.value)
     assert not path.exists()
-    del raised  # its frames hold the memory
-    gc.collect()
-    assert "device" in options or tensor.lent == tensor.given_back > 0
+    gc.collect()  # frames of the error hold the memory
+    assert tensor.device == GPU or tensor.lent == tensor.given_back > 0

@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -33,11 +34,12 @@ def source(tmp_path) -> Path:
     return tmp_path / "source"
 
 
-def hub(kind: str):
+def hub(kind: str) -> Callable[[Path, Path], Path]:
     def lay_out(source: Path, folder: Path) -> Path:
-        pytest.importorskip("huggingface_hub")
+        needed, reason = "huggingface_hub", None
         if kind == "shared":
-            pytest.importorskip("huggingface_hub.utils._shared_blobs", reason="links to shared blobs: since 2.4")
+            needed, reason = "huggingface_hub.utils._shared_blobs", "links to shared blobs: since 2.4"
+        pytest.importorskip(needed, reason=reason)
         return downloaded(source, folder, kind)
 
     return lay_out
@@ -45,12 +47,11 @@ def hub(kind: str):
 
 def linked_shards(source: Path, folder: Path) -> Path:
     """Lay out as `local_dir` of huggingface_hub before 0.23: small files are copies, others are links to the cache."""
-    (folder / "cache").mkdir(parents=True)
+    shutil.copytree(source, folder / "cache")
     (folder / "local").mkdir()
-    for one in source.iterdir():
-        shutil.copy(one, folder / "cache" if one.suffix in (".safetensors", ".bin") else folder / "local")
     for one in (folder / "cache").iterdir():
-        (folder / "local" / one.name).symlink_to(one)
+        lay_out = os.symlink if one.suffix in (".safetensors", ".bin") else shutil.copy
+        lay_out(one, folder / "local" / one.name)
     return folder / "local"
 
 

@@ -36,23 +36,21 @@ def test_a_format_of_the_users_own_is_kept_also_at_a_relative_path(path, monkeyp
     assert names_in(path.parent) == [path.name]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error"),
-    [
-        ({"metadata": {"onecopy": "x"}}, oc.FormatError),
-        ({"metadata": {"a": 5}}, TypeError),
-        ({"metadata": {5: "a"}}, TypeError),
-        ({"metadata": {"a": "\ud800"}}, (TypeError, ValueError)),
-        ({"arrays": {"__metadata__": np.zeros(1)}}, oc.FormatError),
-        ({"arrays": {5: np.zeros(1)}}, TypeError),
-        ({"arrays": {"\ud800": np.zeros(1)}}, (TypeError, ValueError)),
-        ({"arrays": {"#0": np.zeros(1)}, "align": 64}, oc.FormatError),
-        ({"align": 0}, oc.FormatError),
-        ({"align": -64}, ValueError),
-        ({"align": 96}, oc.FormatError),
-        ({"align": 4 * MIB}, oc.FormatError),
-    ],
-)
+ZERO = np.zeros(1)
+REFUSED = [
+    *(({"metadata": metadata}, TypeError) for metadata in ({"a": 5}, {5: "a"})),
+    *(({"align": align}, oc.FormatError) for align in (0, 96, 4 * MIB)),
+    ({"metadata": {"onecopy": "x"}}, oc.FormatError),
+    ({"metadata": {"a": "\ud800"}}, (TypeError, ValueError)),
+    ({"arrays": {"__metadata__": ZERO}}, oc.FormatError),
+    ({"arrays": {5: ZERO}}, TypeError),
+    ({"arrays": {"\ud800": ZERO}}, (TypeError, ValueError)),
+    ({"arrays": {"#0": ZERO}, "align": 64}, oc.FormatError),
+    ({"align": -64}, ValueError),
+]
+
+
+@pytest.mark.parametrize(("arguments", "error"), REFUSED)
 def test_what_a_header_cannot_represent_is_refused_and_the_old_file_stays(path, arguments, error):
     oc.save(path, OLD)
     before = path.read_bytes()

@@ -15,20 +15,20 @@ def fail_with(monkeypatch, error):
     monkeypatch.setattr(command_line.onecopy, "main", Mock(side_effect=error))
 
 
-@pytest.mark.parametrize(
-    ("error", "line"),
-    [
-        (FileNotFoundError(2, "No such file or directory", "a/b"), "a/b: No such file or directory"),
-        (PermissionError(13, "Permission denied", b"a\xff"), r"a\udcff: Permission denied"),
-        (ValueError("bytes [64, 8256) but the file has 4096"), "bytes [64, 8256) but the file has 4096"),
-        (RuntimeError("a\nb\x1b[2J"), r"a b\x1b[2J"),
-        (KeyError("x"), "KeyError: 'x'"),
-        (OSError("plain"), "plain"),
-        (ValueError(), "ValueError: "),
-    ],
-)
-def test_an_error_is_one_line_on_stderr_and_status_1(monkeypatch, capsys, error, line):
-    fail_with(monkeypatch, error)
+ERRORS = {
+    "a/b: No such file or directory": FileNotFoundError(2, "No such file or directory", "a/b"),
+    r"a\udcff: Permission denied": PermissionError(13, "Permission denied", b"a\xff"),
+    "bytes [64, 8256) but the file has 4096": ValueError("bytes [64, 8256) but the file has 4096"),
+    r"a b\x1b[2J": RuntimeError("a\nb\x1b[2J"),
+    "KeyError: 'x'": KeyError("x"),
+    "plain": OSError("plain"),
+    "ValueError: ": ValueError(),
+}
+
+
+@pytest.mark.parametrize("line", ERRORS)
+def test_an_error_is_one_line_on_stderr_and_status_1(monkeypatch, capsys, line):
+    fail_with(monkeypatch, ERRORS[line])
     assert command_line.run(["ls"]) == 1
     assert capsys.readouterr() == ("", f"onecopy: {line}\n")
 
@@ -40,39 +40,34 @@ def test_a_traceback_comes_only_on_request(monkeypatch):
         command_line.run(["ls"])
 
 
+USAGE = {
+    "nothing": "No such command 'nothing'. (see 'onecopy --help')",
+    "--nonsense": "No such option",
+    "ls": "Missing argument 'FILE'. (see 'onecopy ls --help')",
+    "ls f --sort colour": "'colour' is not one of",
+    "warm f --max-bytes much": "'much' is not a size such as 500MB or 2GiB (see 'onecopy warm --help')",
+    "warm f --threads 0": "0 is not in the range x>=1.",
+    "evict": "Missing argument 'FILE...'",
+    "verify": "Missing argument 'FILE...'",
+    "hold f --interval 0": "'0' is not between 1ms and a year",
+    "hold f --pin much": "--pin",
+    "hold f llm=a llm=b": "NAME",
+    "explain --children a.npy": "'a.npy' is not a valid PID",
+    "bench open f -n 0": "(see 'onecopy bench open --help')",
+    "bench open f --json /no/such/folder/x": "the folder of '/no/such/folder/x' does not exist",
+}
+
+
 @pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["nothing"], "No such command 'nothing'. (see 'onecopy --help')"),
-        (["ls"], "Missing argument 'FILE'. (see 'onecopy ls --help')"),
-        (
-            ["warm", "f", "--max-bytes", "much"],
-            "'much' is not a size such as 500MB or 2GiB (see 'onecopy warm --help')",
-        ),
-        (["warm", "f", "--threads", "0"], "0 is not in the range x>=1."),
-        pytest.param(["bench", "open", "f", "-n", "0"], "(see 'onecopy bench open --help')", marks=NEEDS_BENCH),
-        pytest.param(
-            ["bench", "open", "f", "--json", "/no/such/folder/x"],
-            "the folder of '/no/such/folder/x' does not exist",
-            marks=NEEDS_BENCH,
-        ),
-        (["ls", "f", "--sort", "colour"], "'colour' is not one of"),
-        (["evict"], "Missing argument 'FILE...'"),
-        (["verify"], "Missing argument 'FILE...'"),
-        (["hold", "f", "--interval", "0"], "'0' is not between 1ms and a year"),
-        (["hold", "f", "--pin", "much"], "--pin"),
-        (["hold", "f", "llm=a", "llm=b"], "NAME"),
-        (["explain", "--children", "a.npy"], "'a.npy' is not a valid PID"),
-        (["--nonsense"], "No such option"),
-    ],
+    "line", [pytest.param(line, marks=NEEDS_BENCH if line.startswith("bench") else ()) for line in USAGE]
 )
-def test_a_wrong_command_line_is_one_line_and_status_2(capsys, arguments, words):
-    assert command_line.run(arguments) == 2
+def test_a_wrong_command_line_is_one_line_and_status_2(capsys, line):
+    assert command_line.run(line.split()) == 2
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("onecopy: ")
     assert err.count("\n") == 1
-    assert words in err
+    assert USAGE[line] in err
 
 
 @pytest.mark.parametrize("option", ["--help", "-h"])
@@ -109,16 +104,11 @@ def test_python_m_onecopy_is_the_command_line(onecopy_process):
     assert onecopy_process("--version").stdout == f"onecopy {onecopy.__version__}\n"
 
 
-@pytest.mark.parametrize(
-    ("error", "status", "said"),
-    [
-        (SystemExit(3), 3, ""),
-        (SystemExit(None), 0, ""),
-        (SystemExit("no way"), 1, "onecopy: no way\n"),
-        (KeyboardInterrupt(), 130, "onecopy: interrupted\n"),
-        (click.Abort(), 130, "onecopy: interrupted\n"),
-    ],
-)
+LEAVING = [(SystemExit(3), 3, ""), (SystemExit(None), 0, ""), (SystemExit("no way"), 1, "onecopy: no way\n")]
+LEAVING += [(error(), 130, "onecopy: interrupted\n") for error in (KeyboardInterrupt, click.Abort)]
+
+
+@pytest.mark.parametrize(("error", "status", "said"), LEAVING)
 def test_code_that_leaves_has_its_own_status_and_an_interrupt_130(monkeypatch, capsys, error, status, said):
     fail_with(monkeypatch, error)
     assert command_line.run(["ls"]) == status

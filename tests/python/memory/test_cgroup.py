@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from onecopy.memory import cgroup, container, proc
+from onecopy.memory import cgroup, container
 from onecopy.memory.cgroup import Container
 
 MIB = 2**20
@@ -142,47 +142,37 @@ def test_the_group_of_a_process_is_found_and_its_limit(tmp_path, machine_of):
     assert {name: getattr(group, name) for name in expected} == expected
 
 
-@pytest.mark.parametrize(
-    ("membership", "mounts"),
-    [
-        ("0::/a\n", ""),  # nothing mounted
-        ("", V2_MOUNT.format(root="/")),  # no membership
-        ("4:memory:/docker/other\n", V1_MOUNT.format(root="/docker/abc")),  # another container's
-        ("0::/../sibling\n", V2_MOUNT.format(root="/")),  # outside our name space
-        ("0::/a\n", V1_MOUNT.format(root="/")),  # mounted, but the other version
-        ("4:memory:/a\n", "9 9 0:9 / /sys/fs/cgroup/memory rw - other none rw,memory\n"),
-    ],
-)
-def test_a_group_that_cannot_be_seen_is_none(tmp_path, membership, mounts):
-    files = {
-        "proc/7/cgroup": membership,
-        "proc/self/mountinfo": mounts,
-        "sys/fs/cgroup/memory.stat": "anon 1\nfile 2\n",
-        "sys/fs/sibling/memory.stat": "anon 1\nfile 2\n",
-        "sys/fs/cgroup/memory/memory.stat": "rss 1\ncache 2\n",
-    }
+UNSEEN = {
+    "nothing is mounted": ("0::/a\n", ""),
+    "no membership": ("", V2_MOUNT.format(root="/")),
+    "another container's": ("4:memory:/docker/other\n", V1_MOUNT.format(root="/docker/abc")),
+    "outside our name space": ("0::/../sibling\n", V2_MOUNT.format(root="/")),
+    "mounted, but the other version": ("0::/a\n", V1_MOUNT.format(root="/")),
+    "another file system": ("4:memory:/a\n", "9 9 0:9 / /sys/fs/cgroup/memory rw - other none rw,memory\n"),
+}
+
+
+@pytest.mark.parametrize("case", UNSEEN)
+def test_a_group_that_cannot_be_seen_is_none(tmp_path, case):
+    membership, mounts = UNSEEN[case]
+    files = {"proc/7/cgroup": membership, "proc/self/mountinfo": mounts}
+    for place in ("cgroup", "sibling", "cgroup/memory"):
+        files[f"sys/fs/{place}/memory.stat"] = "anon 1\nfile 2\n"
     assert container(7, root=machine(tmp_path, files)) is None
     with pytest.raises(ProcessLookupError, match="process 999 "):
         container(999, root=tmp_path)
 
 
-def test_older_kernels_count_the_refaults_of_files_and_v1_the_groups_below():
-    assert cgroup.parse_memory_stat("anon 1\nfile 2\nworkingset_refault 3\n")["workingset_refault_file"] == 3
-    found = cgroup.parse_memory_stat("rss 1\ncache 2\ndirty 3\ntotal_rss 4\ntotal_cache 5\ntotal_dirty 6\n")
-    assert found == {"anon": 4, "file": 5, "file_dirty": 6}
-
-
-def test_every_unlimited_number_of_v1_is_none():
+def test_numbers_are_read_as_the_kernel_writes_them():
     for page in (4096, 16384, 65536):
         assert cgroup.parse_limit(f"{(2**63 - 1) // page * page}\n") is None
     assert cgroup.parse_limit("0\n") == 0
-
-
-def test_mount_points_are_read_with_spaces_and_tabs():
+    assert cgroup.parse_memory_stat("anon 1\nfile 2\nworkingset_refault 3\n")["workingset_refault_file"] == 3
+    found = cgroup.parse_memory_stat("rss 1\ncache 2\ndirty 3\ntotal_rss 4\ntotal_cache 5\ntotal_dirty 6\n")
+    assert found == {"anon": 4, "file": 5, "file_dirty": 6}
     mount = cgroup.parse_mountinfo((V2 / "proc/self/mountinfo").read_text())[-1]
-    assert (mount.mount_point, mount.source) == ("/mnt/with space\ttab", "me@host:/a b")
-    assert (mount.device, mount.fs_type, mount.root) == (os.makedev(0, 38), "fuse.sshfs", "/")
-    assert mount.options == ("rw", "user_id=0")
+    expected = (os.makedev(0, 38), "/", "/mnt/with space\ttab", "fuse.sshfs", "me@host:/a b", ("rw", "user_id=0"))
+    assert mount == cgroup.Mount(*expected)
 
 
 # --- what is left ---------------------------------------------------------------------------------------------
@@ -243,28 +233,21 @@ def test_any_text_is_read_or_refused(kind, text):
         assert str(error).startswith(kind)  # noqa: PT017
 
 
-@pytest.mark.parametrize(
-    ("kind", "text"),
-    [
-        ("mountinfo", "36 35 98:0 / /mnt rw ext4 /dev/sda rw\n"),
-        ("mountinfo", "36 35 99999999999:0 / /mnt rw - ext4 /dev/sda rw\n"),
-        ("cgroup", "memory\n"),
-        ("cgroup", "x:memory:/\n"),
-        ("memory limit", "-1\n"),
-        ("memory limit", "\n"),
-        ("memory.stat", "anon 1\nfile two\n"),
-        ("memory.stat", "anon 1\n"),
-        ("pressure", ""),
-        ("pressure", "some\n"),
-        ("pressure", STALL.replace("1.25", "x")),
-        ("pressure", STALL.replace("full", "most")),
-        ("pressure", STALL[: STALL.index("full")]),
-        ("kills", "oom_kill x\n"),
-    ],
-)
-def test_a_line_that_cannot_be_read_is_named(kind, text):
-    with pytest.raises(ValueError, match=f"{kind}: (cannot parse line|the line for)"):
-        PARSERS[kind](text)
+UNREADABLE = {
+    "mountinfo": ["36 35 98:0 / /mnt rw ext4 /dev/sda rw\n", "36 35 99999999999:0 / /mnt rw - ext4 /dev/sda rw\n"],
+    "cgroup": ["memory\n", "x:memory:/\n"],
+    "memory limit": ["-1\n", "\n"],
+    "memory.stat": ["anon 1\nfile two\n", "anon 1\n"],
+    "pressure": ["", "some\n", STALL.replace("1.25", "x"), STALL.replace("full", "most"), STALL[: STALL.index("full")]],
+    "kills": ["oom_kill x\n"],
+}
+
+
+@pytest.mark.parametrize("kind", UNREADABLE)
+def test_a_line_that_cannot_be_read_is_named(kind):
+    for text in UNREADABLE[kind]:
+        with pytest.raises(ValueError, match=f"{kind}: (cannot parse line|the line for)"):
+            PARSERS[kind](text)
 
 
 @given(st.dictionaries(st.sampled_from(["cpu", "memory", "pids", "name=systemd"]), st.text(), min_size=1))
@@ -275,17 +258,6 @@ def test_any_membership_is_read_back(groups):
 
 
 # --- live -------------------------------------------------------------------------------------------------
-
-
-def test_our_own_group_holds_at_least_what_we_were_charged():
-    if container() is None:
-        pytest.skip("no memory control group can be seen from here")
-    block = bytearray(os.urandom(1)) * (32 * MIB)
-    here = container()
-    assert Path(here.directory).is_dir()
-    assert here.unreclaimable >= here.anonymous >= len(block)
-    assert here.limit is None or here.limit >= here.anonymous
-    assert proc.status(os.getpid()).rss_anon >= len(block)
 
 
 def test_a_group_with_a_limit_of_its_own(python):

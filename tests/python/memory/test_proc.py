@@ -90,6 +90,8 @@ def test_a_rollup_has_every_number_of_the_recorded_text_in_bytes():
     check_numbers(memory, expected, 19)
     assert memory.rss > memory.anonymous > MIB
     assert memory.uss == expected["private_clean"] + expected["private_dirty"]
+    text = recorded("smaps_rollup") + "Future_Kind:      12 kB\nFuture_Count:     3\n"
+    assert proc.parse_rollup(text) == memory
 
 
 def test_a_rollup_of_an_older_kernel_has_none_for_missing_lines():
@@ -142,11 +144,13 @@ def test_a_status_is_read_in_bytes():
 def test_a_zombie_owns_nothing_and_its_peaks_are_lost():
     zombie = proc.status(101, root=NOW)
     assert (zombie.state, zombie.vm_rss, zombie.rss_anon, zombie.vm_pte) == ("Z", 0, 0, 0)
-    assert (zombie.vm_hwm, zombie.vm_peak) == (None, None)
-    assert proc.stat(101, root=NOW).state == "Z"
-    for reader in (proc.maps, proc.smaps):
-        with pytest.raises(ProcessLookupError, match="process 101"):
-            reader(101, root=NOW)
+    assert (zombie.vm_hwm, zombie.vm_peak, proc.stat(101, root=NOW).state) == (None, None, "Z")
+    missing = [(proc.maps, 101, NOW), (proc.smaps, 101, NOW), (proc.io, 999, OLD)]
+    for reader, pid, root in missing:
+        with pytest.raises(ProcessLookupError, match=f"process {pid}"):
+            reader(pid, root=root)
+    with pytest.raises(FileNotFoundError):  # the kernel lacks the file
+        proc.io(100, root=OLD)
 
 
 def test_io_is_read_and_a_stat_although_its_name_resembles_fields():
@@ -155,13 +159,6 @@ def test_io_is_read_and_a_stat_although_its_name_resembles_fields():
     words = recorded("stat").rsplit(")", 1)[1].split()
     assert (stat.minflt, stat.starttime) == (int(words[7]), int(words[19]) / 100)
     check_numbers(proc.io(100, root=NOW), numbers_by_hand(recorded("io")), 5)
-
-
-def test_a_file_that_the_kernel_lacks_is_not_a_vanished_process():
-    with pytest.raises(FileNotFoundError):
-        proc.io(100, root=OLD)
-    with pytest.raises(ProcessLookupError, match="process 999"):
-        proc.io(999, root=OLD)
 
 
 # --- hostile text -----------------------------------------------------------------------------------------
@@ -182,11 +179,6 @@ def test_a_line_that_is_missing_is_named(kind, name):
     text = "\n".join(line for line in recorded(kind).split("\n") if not line.startswith(name))
     with pytest.raises(ValueError, match=f"^{kind}: the line for '{name.lower().strip(':')}' is missing"):
         FORMATS[kind][1](text)
-
-
-def test_numbers_of_a_newer_kernel_are_skipped():
-    text = recorded("smaps_rollup")
-    assert proc.parse_rollup(text + "Future_Kind:      12 kB\nFuture_Count:     3\n") == proc.parse_rollup(text)
 
 
 @pytest.mark.parametrize("kind", FORMATS)

@@ -49,14 +49,10 @@ def test_files_that_are_given_as_a_list_are_warmed_and_evicted_as_one(cold_file,
         report = oc.warm([paths[0], str(paths[1]), opened])
     assert report.complete
     assert report.bytes == sum(map(cached, paths)) == 9 * MIB
-    assert oc.residency(paths).cached == 9 * MIB
-    assert oc.evict(paths).bytes == 9 * MIB
-    with pytest.raises(TypeError, match="several files"):
-        oc.warm(paths, [(0, 1)])
-    with pytest.raises(TypeError, match="5"):
-        oc.warm([paths[0], 5])
-    with pytest.raises(FileNotFoundError):
-        oc.warm([paths[0], "no such file"])
+    assert oc.residency(paths).cached == oc.evict(paths).bytes == 9 * MIB
+    for wrong, error in (((paths, [(0, 1)]), TypeError), (([paths[0], 5],), TypeError), (([paths[0], "no"],), OSError)):
+        with pytest.raises(error, match=r"several files|5|No such file"):
+            oc.warm(*wrong)
 
 
 @pytest.fixture

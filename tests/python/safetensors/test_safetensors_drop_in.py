@@ -136,11 +136,9 @@ def test_slices_that_safetensors_refuses_are_those_of_numpy(wide, index):
 
 @pytest.mark.parametrize("index", [np.s_[10], np.s_[2:, -6], np.s_[0, 0, 0]], ids=repr)
 def test_an_index_out_of_range_is_an_error_of_safetensors(wide, index):
-    with safe_open(wide, "np") as ours, safetensors.safe_open(wide, "np") as theirs:
-        with pytest.raises(SafetensorError, match=r"'w' has the shape \(10, 3\)"):
-            ours.get_slice("w")[index]
-        with pytest.raises(safetensors.SafetensorError):
-            theirs.get_slice("w")[index]
+    for opened, error in ((safe_open, SafetensorError), (safetensors.safe_open, safetensors.SafetensorError)):
+        with opened(wide, "np") as file, pytest.raises(error):
+            file.get_slice("w")[index]
 
 
 def test_results_of_one_open_file_are_views_of_one_memory_which_outlives_it_and_each_load_has_its_own(wide):
@@ -243,12 +241,12 @@ def test_what_the_format_cannot_hold_is_refused_and_the_file_stays(wide, array, 
 
 
 def test_a_strided_array_is_written_in_its_order_where_safetensors_writes_other_bytes(path):
-    part = WIDE[:, 1:]
-    save_file({"w": part}, path)
-    assert np.array_equal(load_file(path)["w"], part)
-    assert np.array_equal(load(save({"w": part}))["w"], part)
-    safetensors.numpy.save_file({"w": part}, path)
-    assert not np.array_equal(safetensors.numpy.load_file(path)["w"], part)
+    part = {"w": WIDE[:, 1:]}
+    save_file(part, path)
+    for found in (load_file(path), load(save(part))):
+        assert np.array_equal(found["w"], part["w"])
+    safetensors.numpy.save_file(part, path)
+    assert not np.array_equal(safetensors.numpy.load_file(path)["w"], part["w"])
 
 
 def test_the_package_safetensors_need_not_be_installed_and_nothing_is_imported_early(python, tmp_path):
