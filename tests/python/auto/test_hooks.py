@@ -17,27 +17,19 @@ STARTUP = Path(onecopy.__file__).parent / "run/startup"
 
 
 def python(code, *, executable=sys.executable, **environment):
-    done = subprocess.run(
-        [executable, "-c", textwrap.dedent(code)],
-        env={"PYTHONPATH": str(STARTUP), **environment},
-        capture_output=True,
-        text=True,
-        timeout=CHILD_SECONDS,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
+    settings = {"capture_output": True, "text": True, "timeout": CHILD_SECONDS}
+    command = [executable, "-c", textwrap.dedent(code)]
+    done = subprocess.run(command, check=False, env={"PYTHONPATH": str(STARTUP), **environment}, **settings)
+    assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 
 
-LIST = "import sys; print(*sys.modules)"
-
-
-def test_a_process_loads_six_modules_and_no_framework():
-    plain = set(python(LIST, ONECOPY_AUTO="0", PYTHONPATH="").split())
-    more = set(python(LIST).split()) - plain
-    ours = {name for name in more if name.startswith("onecopy")}
-    assert ours == OURS
+def test_a_process_loads_six_modules_and_no_framework_and_has_the_same_path():
+    code = "import sys; print(*sys.path, sep=':'); print(*sys.modules)"
+    plain_path, plain = python(code, ONECOPY_AUTO="0", PYTHONPATH="").splitlines()
+    path, modules = python(code).splitlines()
+    more = set(modules.split()) - set(plain.split())
+    assert (path, {name for name in more if name.startswith("onecopy")}) == (plain_path, OURS)
     assert not more & {"numpy", "torch", "typing", "dataclasses", "json", "re", "click", "onecopy._core"}
 
 
@@ -56,33 +48,24 @@ def test_numpy_and_small_files_load_no_module_that_maps_or_reports(tmp_path):
     assert set(python(code).split()) - plain == OURS | {f"onecopy.{name}" for name in names} | python_has - plain
 
 
-def test_functions_are_replaced_when_their_module_is_imported():
+def test_functions_are_replaced_when_their_module_is_imported(tmp_path):
     code = """
-    import importlib.util, sys
+    import copy, importlib.util, inspect, pickle, sys
     spec = importlib.util.find_spec("numpy")  # as transformers does, to see what is installed
     assert spec.origin.endswith("__init__.py") and "numpy" not in sys.modules
     assert type(spec.loader) is type(importlib.util.find_spec("json").loader)
-    import numpy
+    import numpy, onecopy.auto
     assert numpy.fromfile.replaced_by_onecopy
     assert numpy.__loader__ is numpy.__spec__.loader and "exec_module" not in vars(numpy.__loader__)
-    import inspect, pickle
-    assert "offset" in numpy.fromfile.__doc__
-    assert pickle.loads(pickle.dumps(numpy.fromfile)) is numpy.fromfile
     assert inspect.getsource(numpy)
-    """
-    python(code)
-
-
-def test_a_function_in_c_that_a_class_has_gets_no_object(tmp_path):
-    code = """
-    import copy, inspect, sys, numpy, onecopy.auto
+    assert "offset" in numpy.fromfile.__doc__ and "offset" in str(inspect.signature(numpy.fromfile))
+    assert pickle.loads(pickle.dumps(numpy.fromfile)) is copy.deepcopy(numpy.fromfile) is numpy.fromfile
+    assert repr(numpy.fromfile) == "<built-in function fromfile>"
     class Reader:
-        read = numpy.fromfile
+        read = numpy.fromfile  # a function in C, which gets no object
     numpy.arange(1 << 18).tofile(sys.argv[1])
     assert Reader().read(sys.argv[1], int).sum() == sum(range(1 << 18))
     assert onecopy.auto.calls()[-1].shared
-    assert copy.deepcopy(numpy.fromfile) is numpy.fromfile
-    assert repr(numpy.fromfile) == "<built-in function fromfile>" and "offset" in str(inspect.signature(numpy.fromfile))
     """
     run_shared(code, tmp_path / "x")
 
@@ -90,8 +73,6 @@ def test_a_function_in_c_that_a_class_has_gets_no_object(tmp_path):
 def test_functions_are_replaced_also_if_their_module_is_imported_already_and_a_variable_switches_that_off():
     run_python("import numpy, onecopy.auto; import onecopy.auto as again; assert numpy.fromfile.replaced_by_onecopy")
     python("import sys, numpy; assert not hasattr(numpy.fromfile, 'replaced_by_onecopy')", ONECOPY_AUTO="0")
-    code = "import sys; print(sys.path)"
-    assert python(code) == python(code, PYTHONPATH="")
 
 
 def test_a_module_that_is_missing_stays_missing():
@@ -158,10 +139,10 @@ def test_an_environment_without_onecopy_runs_as_always(tmp_path):
     assert out == "None BuiltinImporter\n"
 
 
-def test_a_step_that_fails_leaves_the_value_the_error_and_its_context():
+def test_a_step_that_fails_leaves_the_value_the_error_and_its_context_and_reporting_raises_nothing():
     code = """
     import onecopy.auto
-    from onecopy.run import hooks
+    from onecopy.run import call_log, hooks
 
     class Owner:
         @staticmethod
@@ -184,18 +165,6 @@ def test_a_step_that_fails_leaves_the_value_the_error_and_its_context():
     assert (hooks.guarded("Owner.save", fails), hooks.guarded("Owner.save", len, "x")) == (None, 1)
     found = [(call.function, call.reason) for call in onecopy.auto.calls()]
     assert found == [("Owner.load", "KeyError: 'ours'"), ("Owner.save", "KeyError: 'ours'")]
-    seen = []
-    hooks.call_before(Owner, "load", lambda *args: seen.append(args))
-    assert (Owner.load("x"), seen) == (["x"], [("x",)])
-    """
-    run_python(code)
-
-
-def test_reporting_raises_nothing_whatever_is_reported():
-    code = """
-    import onecopy.auto
-    from onecopy.run import call_log
-
     class Error(Exception):
         def __str__(self):
             raise RuntimeError
@@ -205,6 +174,9 @@ def test_reporting_raises_nothing_whatever_is_reported():
         call_log.note_read("f", path, "x")
     call_log.note_failure("f", Error())
     call_log.append({"a": object()})
+    seen = []
+    hooks.call_before(Owner, "load", lambda *args: seen.append(args))
+    assert (Owner.load("x"), seen) == (["x"], [("x",)])
     """
     run_shared(code)
 

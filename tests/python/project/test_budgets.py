@@ -41,7 +41,8 @@ def anonymous():
         return next(int(line.split()[1]) for line in file if line.startswith("Anonymous:"))
 before, modules = anonymous(), set(sys.modules)
 exec(sys.argv[1])
-print(len(set(sys.modules) - modules), anonymous() - before, *sorted({"numpy", "click", "rich"} & set(sys.modules)))
+heavy = {"numpy", "ml_dtypes", "safetensors", "torch", "jax", "tensorflow", "pandas", "click", "rich"}
+print(len(set(sys.modules) - modules), anonymous() - before, *sorted(heavy & set(sys.modules)))
 """
 
 

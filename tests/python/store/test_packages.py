@@ -225,9 +225,8 @@ def test_a_name_in_a_pickle_identifies_the_object_that_has_it_alone():
         TypeError, match="'value' of the function, a ByName, is pickled as 'ByName', the name of another"
     ):
         name_of(lambda: value)
-    keys = {
-        name_of(functools.partial(np.frompyfunc(function, 1, 1))) for function in (lambda x: x + 1, lambda x: x + 2)
-    }
+    functions = [np.frompyfunc(function, 1, 1) for function in (lambda x: x + 1, lambda x: x + 2)]
+    keys = {name_of(functools.partial(function)) for function in functions}
     assert len(keys | {name_of(np.add), name_of(np.subtract)}) == 4
 
 

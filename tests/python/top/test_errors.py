@@ -10,6 +10,7 @@ import onecopy as oc
 from onecopy.errors import Kind, retyped
 
 ENTRY = b'{"a":{"dtype":"U8","shape":[4],"data_offsets":[0,4]}}'
+GGUF = b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + struct.pack("<Q1sIQIQ", 1, b"w", 1, 4, 0, 1 << 20)
 SPOILED = {
     Kind.NOT_THIS_FORMAT: (b"\x89PNG\r\n\x1a\n" + bytes(100), None),
     Kind.UNSUPPORTED: (file_of(ENTRY.replace(b"U8", b"U9"), b"1234"), None),
@@ -17,10 +18,7 @@ SPOILED = {
     Kind.MALFORMED: (file_of(ENTRY + b"x", b"1234"), 8 + len(ENTRY)),
     Kind.INCONSISTENT: (file_of(ENTRY, b"12345"), 8 + len(ENTRY) + 4),
     Kind.TOO_COSTLY: (file_of(b'{"a":{"x":' + b"[" * 100, b""), 8 + 72),
-    Kind.OUT_OF_BOUNDS: (
-        b"GGUF" + struct.pack("<IQQ", 3, 1, 0) + struct.pack("<Q1sIQIQ", 1, b"w", 1, 4, 0, 1 << 20),
-        None,
-    ),
+    Kind.OUT_OF_BOUNDS: (GGUF + bytes(-len(GGUF) % 32 + 32), None),
 }
 
 
@@ -28,7 +26,7 @@ SPOILED = {
 def test_each_kind_of_damage_is_told_with_its_place(tmp_path, kind):
     contents, offset = SPOILED[kind]
     path = tmp_path / "weights"
-    path.write_bytes(contents + bytes(-len(contents) % 32 + 32 if kind is Kind.OUT_OF_BOUNDS else 0))
+    path.write_bytes(contents)
     with pytest.raises(oc.FormatError) as raised:
         oc.open(path)
     assert (raised.value.kind, raised.value.offset, raised.value.path) == (kind, offset, str(path))

@@ -155,9 +155,8 @@ def test_an_unlinked_file_can_be_mapped_and_the_descriptor_stays_where_it_was(pa
     with path.open("rb") as file:
         path.unlink()
         assert file.read(3) == DATA[:3]
-        mapping = oc.Mapping.from_descriptor(file.fileno())
-        assert file.read(3) == DATA[3:6]
-        mapping.close()
+        with oc.Mapping.from_descriptor(file.fileno()):
+            assert file.read(3) == DATA[3:6]
         assert file.read(3) == DATA[6:9]
 
 
@@ -244,9 +243,6 @@ def test_a_file_in_memory_can_be_sealed_and_cannot_be_executed():
         os.close(os.memfd_create("x", 0x8))  # MFD_NOEXEC_SEAL
     except OSError:
         pytest.skip("before Linux 6.3")
-    file = memory_file("x")
-    try:
-        assert os.fstat(file).st_mode & 0o111 == 0
+    with os.fdopen(memory_file("x"), "wb") as file:
+        assert os.fstat(file.fileno()).st_mode & 0o111 == 0
         fcntl.fcntl(file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE)
-    finally:
-        os.close(file)
