@@ -76,15 +76,17 @@ def test_ranges_are_rounded_to_pages_cut_at_the_ends_and_counted_once(spotted, r
         assert (told.bytes, told.cached) == (bytes_in(asked), bytes_in(asked & spots))
 
 
-@given(ranges=ranges, offset=st.integers(0, 5 * PAGE), spots=st.sets(st.integers(0, 31)))
-def test_warming_ranges_brings_in_those_of_their_pages_that_are_missing(cold_file, cached_pages, ranges, offset, spots):
+@given(ranges=ranges, begin=begins, end=ends, spots=st.sets(st.integers(0, 31)))
+def test_warming_ranges_brings_in_those_of_their_pages_that_are_missing(
+    cold_file, cached_pages, ranges, begin, end, spots
+):
     path = cold_file(32 * PAGE)
     touch_only(path, spots)
-    with oc.Mapping(path, offset) as mapping:
-        needed = pages_of(ranges, len(mapping), offset)
+    with oc.Mapping(path, begin, end - begin) as mapping:
+        needed = pages_of(ranges, len(mapping), begin)
         report = oc.warm(mapping, ranges)
         assert report.complete
-        assert report.cached_after == nearly(report.bytes)
+        assert report.bytes >= report.cached_after == nearly(report.bytes)
         assert residency(mapping, ranges).share == (1.0 if needed else None)
         assert needed <= cached_pages(path)  # the kernel may read ahead
 
@@ -109,16 +111,6 @@ def test_unsaved_pages_are_reported_or_unknown(cold_file, tells_dirty):
     oc.evict(path)
     after = residency(path).dirty
     assert (before >= 2 * PAGE, after) == (True, 0) if tells_dirty else (before, after) == (None, None)
-
-
-@pytest.mark.parametrize("size", [1, 12, PAGE + 1, 3 * PAGE - 1])
-@pytest.mark.parametrize("offset", [0, 5])
-def test_no_more_is_cached_than_was_queried(cold_file, size, offset):
-    with oc.Mapping(cold_file(size + offset), offset) as mapping:
-        report = oc.warm(mapping)
-        assert report.cached_after <= report.bytes
-        assert residency(mapping).share == 1.0
-        assert residency(mapping).cached <= residency(mapping).bytes
 
 
 # --- warming ----------------------------------------------------------------------------------------------------------

@@ -25,15 +25,6 @@ GROUPS = PROJECT["dependency-groups"]
 PACKAGES = [tomllib.loads(path.read_text())["project"] for path in sorted(ROOT.glob("packages/*/pyproject.toml"))]
 
 
-def citation() -> dict[str, str]:
-    text = (ROOT / "CITATION.cff").read_text()
-    return {name: value.strip('"') for name, value in re.findall(r"^([\w-]+): (.+)$", text, re.MULTILINE)}
-
-
-def test_python_the_extension_and_the_metadata_say_the_version_of_pyproject():
-    assert VERSION == oc.__version__ == _core.version() == importlib.metadata.version("onecopy")
-
-
 def test_cmake_reads_the_version_also_where_it_is_of_a_candidate(tmp_path):
     lines = (ROOT / "CMakeLists.txt").read_text().partition("\nproject(")[0].splitlines()
     script = "\n".join(line for line in lines if not line.startswith(("cmake_minimum", "set_property")))
@@ -45,10 +36,11 @@ def test_cmake_reads_the_version_also_where_it_is_of_a_candidate(tmp_path):
         assert done.stderr.strip() == f"{version}|{numbers}"
 
 
-def test_the_newest_section_of_the_changelog_and_the_citation_are_of_this_version():
-    released = re.findall(r"^## (\d\S*) - (\d{4}-\d\d-\d\d)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
-    assert released[0] == (citation()["version"], citation()["date-released"])
-    assert released[0][0] == VERSION or re.search(r"(dev|a|b|rc)\d+$", VERSION)
+def test_all_say_the_version_of_pyproject_and_the_changelog_and_the_citation_that_of_the_newest_release():
+    assert VERSION == oc.__version__ == _core.version() == importlib.metadata.version("onecopy")
+    number, date = re.findall(r"^## (\d\S*) - (\d{4}-\d\d-\d\d)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0]
+    assert f'\nversion: {number}\ndate-released: "{date}"\n' in (ROOT / "CITATION.cff").read_text()
+    assert number == VERSION or re.search(r"(dev|a|b|rc)\d+$", VERSION)
 
 
 def test_one_command_sets_the_version_wherever_it_is_written(tmp_path):

@@ -76,15 +76,6 @@ def test_arguments_are_part_of_the_identity_however_they_are_passed(store, calls
         numbers()  # type: ignore[call-arg]
 
 
-def test_a_version_makes_another_result_also_of_functions_that_call_it(source, store):
-    def caller(version: str) -> list[int]:
-        inner = oc.cached(inputs=[source], version=version, store=store)(lambda: [0])
-        return list(oc.cached(store=store)(lambda: list(inner()))())
-
-    assert [caller("1"), caller("1"), caller("2")] == [[0]] * 3
-    assert len(store.ls()) == 4
-
-
 def test_inputs_may_depend_on_arguments(tmp_path, store, calls):
     for name in ("a", "b"):
         (tmp_path / name).write_text(name)
@@ -207,13 +198,15 @@ def test_a_function_can_be_decorated_without_parentheses(tmp_path, monkeypatch):
         oc.cached("rows.json")  # type: ignore[call-overload]
 
 
-def test_a_function_that_calls_a_cached_function_changes_with_it_and_its_inputs(source, store):
-    def made(word: str) -> list[str]:
-        inner = oc.cached(inputs=[source], store=store)(lambda: [word, source.read_text()])
+def test_a_function_that_calls_a_cached_function_changes_with_it_its_version_and_its_inputs(source, store):
+    def made(word: str, version: str = "1") -> list[str]:
+        inner = oc.cached(inputs=[source], version=version, store=store)(lambda: [word, source.read_text()])
         return list(oc.cached(store=store)(lambda: [*inner(), "outer"])())
 
     source.write_text("old")
-    assert [made("a"), made("b")] == [["a", "old", "outer"], ["b", "old", "outer"]]
+    for _ in range(2):
+        assert [made("a"), made("b"), made("a", "2")] == [[word, "old", "outer"] for word in "aba"]
+    assert len(store.ls()) == 6
     source.write_text("new")
     assert made("a") == ["a", "new", "outer"]
 
