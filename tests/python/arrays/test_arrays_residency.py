@@ -47,21 +47,23 @@ def locked_pages(path: Path) -> set[int]:
 READ = {"mechanism": "read", "threads": 1, "huge": False}
 
 
-def test_warming_a_name_brings_in_that_array(cold_model, model, cached_pages):
-    report = cold_model.warm(["c"], **READ)
-    assert (report.bytes, report.complete) == (ARRAY, True)
-    assert cold_model.residency(["c"]).share == 1.0
-    in_memory = cached_pages(model)
-    assert pages_of(cold_model, "c") <= in_memory
-    assert not in_memory & (pages_of(cold_model, "a") | pages_of(cold_model, "b"))
-
-
-def test_warming_rows_brings_in_these_rows(cold_model, model, cached_pages):
-    report = cold_model.warm([("b", slice(100, 110)), ("c", slice(-3, None))], **READ)
-    assert report.bytes == 13 * PAGE
-    in_memory = cached_pages(model)
-    assert pages_of(cold_model, "b", range(100, 110)) | pages_of(cold_model, "c", range(509, 512)) <= in_memory
-    assert not in_memory & (pages_of(cold_model, "a") | pages_of(cold_model, "b", range(100)))
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["c"], {"c": range(512)}),
+        ([("b", slice(100, 110)), ("c", slice(-3, None))], {"b": range(100, 110), "c": range(509, 512)}),
+    ],
+    ids=["a name", "rows"],
+)
+def test_warming_brings_in_these_arrays_and_rows_and_nothing_before_them(
+    cold_model, model, cached_pages, names, expected
+):
+    needed = set().union(*(pages_of(cold_model, name, rows) for name, rows in expected.items()))
+    report = cold_model.warm(names, **READ)
+    assert (report.bytes, report.complete) == (len(needed) * PAGE, True)
+    assert cold_model.residency(names).share == 1.0
+    assert needed <= cached_pages(model)
+    assert not cached_pages(model) & set(range(min(pages_of(cold_model, "a")), min(needed)))
 
 
 @pytest.mark.parametrize(

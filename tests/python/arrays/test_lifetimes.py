@@ -61,7 +61,7 @@ def test_a_copy_gives_its_memory_back_with_the_last_view(path):
     with oc.Mapping(path, mode="copy") as mapping:
         view = mapping.view()
     assert anonymous() - before > 15 * SIZE
-    assert bytes(view[-SIZE:]) == DATA
+    assert bytes(view[-100:]) == DATA[-100:]  # a copy of much would stay in the heap
     del view
     assert anonymous() - before < SIZE
 

@@ -12,16 +12,19 @@ from onecopy import arrays
 MIB = 1 << 20
 
 
-def test_an_opened_file_is_explained(tmp_path):
+def test_an_opened_file_and_an_array_by_its_address_are_explained(tmp_path):
     path = tmp_path / "a.safetensors"
     oc.save(path, {"x": np.ones(MIB, np.uint8), "y": np.ones(MIB, np.uint8)})
     with oc.open(path) as mapped:
         assert mapped["x"].sum() == MIB
-        told = oc.explain(mapped)
-    assert (told.findings[0].kind, told.private) == ("shared", 0)
+        told, of_array, of_copy = oc.explain(mapped), oc.explain(mapped["x"][4096:]), oc.explain(mapped["x"].copy())
+    assert (told.findings[0].kind, told.private) == (of_array.findings[0].kind, of_array.private) == ("shared", 0)
     assert told.shared >= 2 * MIB
     assert f"{path}: " in str(told)
     assert "once for all processes" in str(told)
+    assert of_array.findings[0].path == str(path)
+    assert (of_copy.findings[0].kind, of_copy.private) == ("heap", MIB)
+    assert str(of_copy).startswith("ndarray uint8[1048576]: 0 B on pages of files")
     with oc.open(path, mode="copy") as copied:
         told = oc.explain(copied)
     assert (told.findings[0].kind, told.findings[0].advice) == ("heap", "oc.open(path, mode='map')")
@@ -73,17 +76,6 @@ def test_what_cannot_be_explained_is_refused(target):
         oc.explain(target)
     with pytest.raises(ValueError, match=r"look_in applies to processes only, not to a "):
         oc.explain(target, look_in=["/"])
-
-
-def test_an_array_is_explained_by_its_address(tmp_path):
-    oc.save(tmp_path / "a.safetensors", {"x": np.ones(MIB, np.uint8)})
-    with oc.open(tmp_path / "a.safetensors") as file:
-        mapped = oc.explain(file["x"][4096:])
-        assert (mapped.findings[0].kind, mapped.private) == ("shared", 0)
-        assert mapped.findings[0].path == str(tmp_path / "a.safetensors")
-        copied = oc.explain(file["x"].copy())
-    assert (copied.findings[0].kind, copied.private) == ("heap", MIB)
-    assert str(copied).startswith("ndarray uint8[1048576]: 0 B on pages of files")
 
 
 def test_records_are_explained(tmp_path):

@@ -98,7 +98,7 @@ def check_stopped(path: Path, cached: Callable[[Path], int]) -> None:
     after = cached(path)
     assert 0 < after < 4 << 30
     time.sleep(0.1)
-    assert cached(path) <= after  # the kernel may drop some, which only cachestat reports
+    assert cached(path) <= after + 8 * MIB  # what the kernel reads ahead still arrives; a job would read far more
 
 
 def test_a_job_keeps_the_memory_when_the_file_is_closed(slow_file):
