@@ -59,6 +59,7 @@ def test_pages_dropped_since_this_process_warmed_a_file_are_reported(tmp_path):
         assert "(100 %) were dropped since this process warmed it" in str(oc.explain(file))
     oc.save(path, {"x": np.zeros(4 * MIB, np.uint8)})
     with oc.open(path) as replaced:
+        oc.evict(replaced)
         replaced.warm(["x"])  # a part of it
         oc.evict(replaced)
         assert "were dropped since" not in str(oc.explain(replaced))
