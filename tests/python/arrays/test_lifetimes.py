@@ -80,11 +80,6 @@ def test_the_kernel_shows_read_only_and_shared_or_private(path):
 # --- which file it is -------------------------------------------------------------------------------------------------
 
 
-def test_the_identity_is_that_of_stat(path):
-    facts = path.stat()
-    assert oc.Mapping(path).identity == (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns)
-
-
 def replaced(path: Path) -> None:
     other = path.with_suffix(".other")
     other.write_bytes(DATA)
@@ -156,7 +151,8 @@ def test_a_pickle_is_a_small_handle_that_opens_the_same_range(path, protocol, ki
     again = pickle.loads(text)
     assert type(again) is kind
     assert bytes(again.view()) == DATA[5:1005]
-    assert again.identity == mapping.identity
+    facts = path.stat()
+    assert again.identity == mapping.identity == (facts.st_dev, facts.st_ino, facts.st_size, facts.st_mtime_ns)
     assert again.view().readonly == mapping.view().readonly
     assert is_mapped(path) == (options.get("mode") != "copy")
 

@@ -233,18 +233,13 @@ WRAPPERS = {
             def fileno(self): return self.file.fileno()
         open("y.npy", "wb").write(bytes(b ^ 1 for b in open("x.npy", "rb").read()))
         print(described(np.load(Decoding(open("y.npy", "rb")))))""",
-    "a subclass": """
-        import io
+    "a subclass, gzip and bytes": """
+        import gzip, io
         class Own(io.BufferedReader):
             pass
-        print(described(np.load(Own(io.FileIO("x.npy")))))""",
-    "gzip": """
-        import gzip
         with gzip.open("x.npy.gz", "wb") as file: file.write(open("x.npy", "rb").read())
-        print(described(np.load(gzip.open("x.npy.gz", "rb"))))""",
-    "bytes": """
-        import io
-        print(described(np.load(io.BytesIO(open("x.npy", "rb").read()))))""",
+        for file in Own(io.FileIO("x.npy")), gzip.open("x.npy.gz", "rb"), io.BytesIO(open("x.npy", "rb").read()):
+            print(described(np.load(file)))""",
     "a temporary file": """
         import tempfile
         with tempfile.NamedTemporaryFile() as file:

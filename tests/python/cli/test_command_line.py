@@ -24,13 +24,18 @@ ERRORS = {
     "plain": OSError("plain"),
     "ValueError: ": ValueError(),
 }
+ENDS = [(error, 1, f"onecopy: {line}\n") for line, error in ERRORS.items()]
+ENDS += [(SystemExit(3), 3, ""), (SystemExit(None), 0, ""), (SystemExit("no way"), 1, "onecopy: no way\n")]
+ENDS += [(error(), 130, "onecopy: interrupted\n") for error in (KeyboardInterrupt, click.Abort)]
 
 
-@pytest.mark.parametrize("line", ERRORS)
-def test_an_error_is_one_line_on_stderr_and_status_1(monkeypatch, capsys, line):
-    fail_with(monkeypatch, ERRORS[line])
-    assert command_line.run(["ls"]) == 1
-    assert capsys.readouterr() == ("", f"onecopy: {line}\n")
+@pytest.mark.parametrize(("error", "status", "said"), ENDS)
+def test_an_error_is_one_line_and_status_1_an_interrupt_130_and_code_that_leaves_has_its_own(
+    monkeypatch, capsys, error, status, said
+):
+    fail_with(monkeypatch, error)
+    assert command_line.run(["ls"]) == status
+    assert capsys.readouterr() == ("", said)
 
 
 def test_a_traceback_comes_only_on_request(monkeypatch):
@@ -102,17 +107,6 @@ def test_python_m_onecopy_is_the_command_line(onecopy_process):
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("onecopy: No such command")
     assert onecopy_process("--version").stdout == f"onecopy {onecopy.__version__}\n"
-
-
-LEAVING = [(SystemExit(3), 3, ""), (SystemExit(None), 0, ""), (SystemExit("no way"), 1, "onecopy: no way\n")]
-LEAVING += [(error(), 130, "onecopy: interrupted\n") for error in (KeyboardInterrupt, click.Abort)]
-
-
-@pytest.mark.parametrize(("error", "status", "said"), LEAVING)
-def test_code_that_leaves_has_its_own_status_and_an_interrupt_130(monkeypatch, capsys, error, status, said):
-    fail_with(monkeypatch, error)
-    assert command_line.run(["ls"]) == status
-    assert capsys.readouterr().err == said
 
 
 def test_a_warning_of_the_library_is_one_line(monkeypatch, capsys):
