@@ -500,7 +500,7 @@ def _tightest(limits: list[tuple[int | None, Path]], stat: dict[str, int]) -> tu
 def _count(kind: str, text: str) -> int:
     if not text.strip().isdecimal():
         raise ValueError(f"{kind}: cannot parse line {text!r}")
-    return int(text)
+    return int(text.strip())  # strip() removes more characters than int() does
 
 
 def _text(path: Path) -> str | None:

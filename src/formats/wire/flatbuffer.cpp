@@ -122,8 +122,4 @@ Vector Table::vector(unsigned field, unsigned element) const {
   return {*buffer_, buffer_->vector_at(buffer_->follow(*at), element), element, depth_};
 }
 
-std::optional<Table> Table::variant(unsigned type_field, std::uint8_t type) const {
-  return number<std::uint8_t>(type_field) == type ? table(type_field + 1) : std::nullopt;
-}
-
 }  // namespace onecopy::flatbuffer

@@ -130,9 +130,6 @@ class Table {
   Vector vector(unsigned field, unsigned element) const;
   Vector offsets(unsigned field) const { return vector(field, 4); }
 
-  // The table of a union, where it is of this type.
-  std::optional<Table> variant(unsigned type_field, std::uint8_t type) const;
-
  private:
   friend class Buffer;
   Table(Buffer& buffer, std::uint64_t at, int depth);
