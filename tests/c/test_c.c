@@ -132,6 +132,11 @@ static void one_process_builds_and_the_others_map_what_it_built(void) {
     }
   for (int i = 0; i < 8; ++i) builders += wait(&status) > 0 ? WEXITSTATUS(status) : 100;
   IS(builders == 1);
+  const onecopy_open_options copied = {.size = sizeof copied, .mode = ONECOPY_COPY, .raw = 1};
+  options.open = &copied;
+  IS(onecopy_get_or_build("key", build, &status, &options, &file) == 0);
+  IS(onecopy_get_info(file, &info) == 0 && info.mode == ONECOPY_COPY && !info.built);
+  onecopy_close(file);
   options.folder = "/"; /* others may read it */
   FAILS(onecopy_get_or_build("key", build, &status, &options, &file), ONECOPY_SYSTEM);
 }

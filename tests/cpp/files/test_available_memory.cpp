@@ -82,6 +82,7 @@ TEST_CASE("version 2: the size from which the kernel slows processes down is a l
   };
   CHECK(available("max", std::to_string(200 * mib)) == 190 * mib);
   CHECK(available(std::to_string(150 * mib), std::to_string(200 * mib)) == 140 * mib);
+  CHECK(available(std::to_string(200 * mib), std::to_string(150 * mib)) == 140 * mib);
   CHECK(available(std::to_string(150 * mib), "max") == 140 * mib);
 }
 

@@ -94,4 +94,5 @@ TEST_CASE_FIXTURE(onecopy::AtPath,
   const auto file = open<OwningSpan<std::uint8_t>>(path);
   CHECK_THROWS_AS(file.verify(), onecopy::ChecksumError);
   CHECK_THROWS_AS(open<OwningSpan<std::uint8_t>>(path, {.verify = true}), onecopy::ChecksumError);
+  CHECK_THROWS_AS(open<OwningSpan<std::uint8_t>>(path, {.warm = true, .verify = true}), onecopy::ChecksumError);
 }

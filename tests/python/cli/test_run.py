@@ -10,6 +10,7 @@ import pytest
 from tests.support.children import CHILD_SECONDS, run_python
 from tests.support.waiting import until
 
+import onecopy as oc
 from onecopy.cli import main
 
 LOAD = "import numpy, sys; a = numpy.load(sys.argv[1]); print(a.sum(), flush=True)"
@@ -54,6 +55,14 @@ def test_little_is_imported_before_the_command_is_started():
     ours = {f"onecopy.{name}" for name in names}
     loaded = set(run_python(code).split())
     assert loaded - {"__future__"} == ours | {"_socket", "_struct", "errno", "select", "struct"}
+
+
+def test_a_run_inside_another_one_has_its_own_options(onecopy_process, npy, tmp_path, monkeypatch):
+    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
+    inner = (sys.executable, "-m", "onecopy", "run", "--keep", "--", sys.executable, "-c", LOAD, npy)
+    assert onecopy_process("run", "--", *inner).returncode == 0
+    (kept,) = oc.Store().ls()
+    assert kept.key.startswith("snapshot ")
 
 
 @pytest.mark.parametrize(("code", "status"), [("", 0), ("exit(3)", 3), ("import os; os.kill(os.getpid(), 9)", 137)])
