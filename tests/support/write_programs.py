@@ -54,47 +54,19 @@ def described(value: Any) -> Any:
 
 
 class Program:
-    """One program; `run` returns what its steps returned."""
+    """One program; `run` returns what its steps returned. A step that has nothing to work on returns an IndexError."""
 
     def __init__(self, seed: int, way: str = "") -> None:
         self.random = random.Random(seed)
-        self.names = ["a", "b"]
-        self.kinds = {name: self.random.choice(KINDS) for name in self.names}
-        self.handles: list[Any] = []
-        self.maps: list[Any] = []
-        self.loaded: list[Any] = []
-        self.models: list[Any] = []
+        self.kinds = {name: self.random.choice(KINDS) for name in ("a", "b")}
+        self.handles, self.maps, self.loaded, self.models = list[Any](), list[Any](), list[Any](), list[Any]()
         self.way = way
         """How the folder is reached to read files: "" is the working folder itself, or a mount of it."""
 
     def run(self) -> list[Any]:
-        steps: list[tuple[int, Callable[[], Any]]] = [
-            (2, self.save),
-            (5, self.load),
-            (2, self.open),
-            (2, self.map),
-            (4, self.write),
-            (3, self.write_map),
-            (2, self.write_path),
-            (1, self.truncate),
-            (1, self.replace),
-            (1, self.link),
-            (1, self.tool),
-            (1, self.child),
-            (1, self.lock),
-            (2, self.change),
-            (1, self.copy),
-            (1, self.resize),
-            (3, self.look),
-            (1, self.times),
-            (1, self.state_dict),
-        ]
-        weights = [weight for weight, _ in steps]
-        lines = [self.step(self.save, name) for name in self.names]
-        for _ in range(self.random.randint(6, 14)):
-            ((_, step),) = self.random.choices(steps, weights)
-            lines.append(self.step(step))
-        lines.append(self.step(self.look_at_all))
+        names = self.random.choices(list(STEPS), list(STEPS.values()), k=self.random.randint(5, 13))
+        lines = [self.step(self.save, name) for name in self.kinds]
+        lines += [self.step(getattr(self, name)) for name in ("load", "open", *names, "look_at_all")]
         for each in self.handles:
             each.close()
         return lines
@@ -109,28 +81,24 @@ class Program:
     # --- files ------------------------------------------------------------------------------------------------------
 
     def name(self) -> str:
-        return self.random.choice(self.names)
-
-    def array(self) -> Any:
-        values = np.random.default_rng(self.random.randrange(1 << 30)).random(self.random.choice(ITEMS))
-        return values.reshape(2, -1, order=self.random.choice("CF"))
+        return self.random.choice(list(self.kinds))
 
     def save(self, name: str | None = None, target: str | None = None) -> None:
         name = name or self.name()
-        array, target = self.array(), target or name
-        kind = self.kinds[name]
-        if kind == "npy":
-            with open(target, "wb") as file:  # noqa: PTH123
+        values = np.random.default_rng(self.random.randrange(1 << 30)).random(self.random.choice(ITEMS))
+        array = values.reshape(2, -1) if self.random.random() < 0.5 else values.reshape(-1, 2).T
+        in_order = np.ascontiguousarray(array)
+        with open(target or name, "wb") as file:  # noqa: PTH123
+            if self.kinds[name] == "npy":
                 np.save(file, array)
-        elif kind == "npz":
-            with open(target, "wb") as file:  # noqa: PTH123
+            elif self.kinds[name] == "npz":
                 np.savez(file, array_0000=array)
-        elif kind == "joblib":
-            joblib.dump({"x": array, "n": 7}, target)
-        elif kind == "safetensors":
-            st.save_file({"w": np.ascontiguousarray(array), "v": np.arange(3)}, target)
-        else:
-            torch.save({"weight": torch.from_numpy(np.ascontiguousarray(array))}, target)
+            elif self.kinds[name] == "joblib":
+                joblib.dump({"x": array, "n": 7}, file)
+            elif self.kinds[name] == "safetensors":
+                file.write(st.save({"w": in_order, "v": np.arange(3)}))
+            else:
+                torch.save({"weight": torch.from_numpy(in_order)}, file)
 
     def load(self) -> Any:
         name = self.name()
@@ -141,19 +109,15 @@ class Program:
             with open(self.way + name, "rb") as file:  # noqa: PTH123
                 value = self.loaded_from(file, self.kinds[name])
         else:
-            file, name = self.random.choice([(each, each.name) for each in self.handles] or [(None, name)])
-            if file is None:
-                return "no handle"
+            file = self.random.choice(self.handles)
             file.seek(0)
-            value = self.loaded_from(file, self.kinds.get(name, "npy"))
+            value = self.loaded_from(file, self.kinds[file.name])
         self.loaded.append(value)
         return described(value)
 
     def loaded_from(self, file: Any, kind: str) -> Any:
         if kind == "npy":
-            if self.random.random() < 0.2:
-                return np.fromfile(file, np.float64, offset=128)
-            return np.load(file)
+            return np.fromfile(file, np.float64, offset=128) if self.random.random() < 0.2 else np.load(file)
         if kind == "npz":
             with np.load(file) as archive:
                 return dict(archive)
@@ -164,10 +128,7 @@ class Program:
         return torch.load(file)
 
     def state_dict(self) -> Any:
-        states = [value for value in self.loaded if isinstance(value, dict) and "weight" in value]
-        if torch is None or not states:
-            return "no weights"
-        state = self.random.choice(states)
+        state = self.random.choice([each for each in self.loaded if isinstance(each, dict) and "weight" in each])
         model = torch.nn.Linear(state["weight"].shape[1], state["weight"].shape[0], bias=False, dtype=torch.float64)
         model.load_state_dict(state)
         self.models.append(model)
@@ -180,21 +141,14 @@ class Program:
         self.handles.append(open(name, mode, buffering=self.random.choice([-1, 0])))  # noqa: PTH123, SIM115
 
     def map(self) -> None:
-        name = self.name()
-        if self.random.random() < 0.5:
-            self.maps.append(np.memmap(name, np.uint8, "r+"))
-            return
-        with open(name, "r+b") as file:  # noqa: PTH123
+        with open(self.name(), "r+b") as file:  # noqa: PTH123
             self.maps.append(mmap.mmap(file.fileno(), 0))
 
     def place(self, nbytes: int) -> tuple[int, bytes]:
-        return self.random.randrange(4096, max(nbytes - 4096, 4097)), self.random.randbytes(
-            self.random.choice([8, 3000])
-        )
+        at = self.random.randrange(4096, max(nbytes - 4096, 4097))
+        return at, self.random.randbytes(self.random.choice([8, 3000]))
 
     def write(self) -> Any:
-        if not self.handles:
-            return "no handle"
         handle = self.random.choice(self.handles)
         at, data = self.place(os.fstat(handle.fileno()).st_size)
         if self.random.random() < 0.5:
@@ -205,43 +159,36 @@ class Program:
         return written
 
     def write_map(self) -> Any:
-        if not self.maps:
-            return "no mapping"
         mapped = self.random.choice(self.maps)
-        file = mapped.filename if isinstance(mapped, np.memmap) else None
-        if file is not None and os.path.getsize(file) < len(mapped):  # noqa: PTH202
-            return "would end the process"
-        if file is None and mapped.size() < len(mapped):
+        if mapped.size() < len(mapped):
             return "would end the process"
         at, data = self.place(len(mapped))
-        mapped[at : at + len(data)] = np.frombuffer(data, np.uint8) if file is not None else data
+        mapped[at : at + len(data)] = data
         if self.random.random() < 0.3:
             mapped.flush()
         return at
 
-    def write_path(self) -> Any:
-        """Open a file, write, and close it: by Python, by a descriptor of its folder, or as a whole."""
-        name = self.name()
+    def write_path(self, name: str | None = None) -> Any:
+        """Open a file by a descriptor of its folder, write, and close it."""
+        name = name or self.name()
         at, data = self.place(os.path.getsize(name))  # noqa: PTH202
         folder = os.open(".", os.O_RDONLY)
+        file = os.open(name, os.O_WRONLY, dir_fd=folder)
         try:
-            file = os.open(name, os.O_WRONLY, dir_fd=folder)
-            try:
-                return os.pwrite(file, data, at)
-            finally:
-                os.close(file)
+            return os.pwrite(file, data, at)
         finally:
+            os.close(file)
             os.close(folder)
 
     def truncate(self) -> None:
         if self.maps:
             return
         name = self.name()
-        size = os.path.getsize(name) + self.random.choice([-100_000, -8, 4096, 1 << 20])  # noqa: PTH202
+        size = max(os.path.getsize(name) + self.random.choice([-100_000, -8, 4096, 1 << 20]), 0)  # noqa: PTH202
         if self.handles and self.random.random() < 0.5:
-            self.random.choice(self.handles).truncate(max(size, 0))
+            self.random.choice(self.handles).truncate(size)
         else:
-            os.truncate(name, max(size, 0))
+            os.truncate(name, size)
 
     def replace(self) -> None:
         name = self.name()
@@ -251,9 +198,7 @@ class Program:
     def link(self) -> Any:
         name = self.name()
         os.link(name, "link")
-        with open("link", "r+b") as file:  # noqa: PTH123
-            file.seek(5000)
-            file.write(self.random.randbytes(100))
+        self.write_path("link")
         same = os.path.samefile(name, "link")  # noqa: PTH121
         os.unlink(self.random.choice(["link", name]))  # noqa: PTH108
         with contextlib.suppress(FileNotFoundError):
@@ -261,35 +206,22 @@ class Program:
         return same
 
     def tool(self) -> int:
-        name, other = self.random.sample(self.names, 2)
-        if self.maps or self.random.random() < 0.5:
-            command = [
-                "dd",
-                f"of={name}",
-                "if=/dev/zero",
-                "bs=1000",
-                "seek=40",
-                "count=50",
-                "conv=notrunc",
-                "status=none",
-            ]
-        else:
-            command = ["cp", other, name]
+        name, other = self.random.sample(list(self.kinds), 2)
+        command = f"dd of={name} if=/dev/zero bs=1000 seek=40 count=50 conv=notrunc status=none"
+        if not self.maps and self.random.random() < 0.5:
+            command = f"cp {other} {name}"
             self.kinds[name] = self.kinds[other]
-        return subprocess.run(command, check=False).returncode
+        return subprocess.run(command.split(), check=False).returncode
 
     def child(self) -> Any:
         name = self.name()
-        at, data = self.place(os.path.getsize(name))  # noqa: PTH202
         pid = os.fork()
         if pid == 0:
             with contextlib.suppress(BaseException):
                 for value in self.loaded[-1:]:
                     if isinstance(value, np.ndarray):
                         value[...] = -1
-                with open(name, "r+b") as file:  # noqa: PTH123
-                    file.seek(at)
-                    file.write(data)
+                self.write_path(name)
             os._exit(0)
         return os.waitpid(pid, 0)[1]
 
@@ -297,48 +229,33 @@ class Program:
         name = self.name()
         with open(name, "r+b") as one, open(name, "r+b") as two:  # noqa: PTH123
             fcntl.flock(one, fcntl.LOCK_EX)
-            try:
-                fcntl.flock(two, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return "locked"
-            return "locked twice"
+            fcntl.flock(two, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def times(self) -> None:
         name = self.name()
         facts = os.stat(name)  # noqa: PTH116
-        self.write_path()
+        self.write_path(name)
         os.utime(name, ns=(facts.st_atime_ns, facts.st_mtime_ns))
 
     # --- what was loaded ---------------------------------------------------------------------------------------------
 
     def change(self) -> Any:
-        arrays = [value for value in self.loaded if isinstance(value, np.ndarray) and value.size]
-        if not arrays:
-            return "no array"
-        array = self.random.choice(arrays)
+        array = self.random.choice([each for each in self.loaded if isinstance(each, np.ndarray) and each.size])
         array[..., self.random.randrange(array.shape[-1])] += 1
         return described(array)
 
     def copy(self) -> Any:
-        if not self.loaded:
-            return "nothing"
-        value = self.random.choice(self.loaded)
-        return described(pickle.loads(pickle.dumps(value, protocol=5)))
+        return described(pickle.loads(pickle.dumps(self.random.choice(self.loaded), protocol=5)))
 
     def resize(self) -> Any:
         """Resize a loaded array, which must own its memory."""
-        if not self.loaded:
-            return "nothing"
-        index = self.random.randrange(len(self.loaded))
-        value = self.loaded[index]
+        value = self.random.choice(self.loaded)
         if isinstance(value, np.ndarray):
             value.resize((5, 7), refcheck=False)
         return described(value)
 
     def look(self) -> Any:
-        if self.loaded and self.random.random() < 0.7:
-            return described(self.random.choice(self.loaded))
-        return digest(Path(self.name()).read_bytes())
+        return described(self.random.choice(self.loaded))
 
     def look_at_all(self) -> Any:
         return (
@@ -346,6 +263,12 @@ class Program:
             [described(model.weight) for model in self.models],
             {name: digest(Path(name).read_bytes()) for name in sorted(os.listdir())},  # noqa: PTH208
         )
+
+
+STEPS = {"save": 2, "load": 5, "open": 2, "map": 2, "write": 4, "write_map": 3, "write_path": 2, "truncate": 1}
+STEPS |= {"replace": 1, "link": 1, "tool": 1, "child": 1, "lock": 1, "change": 2, "copy": 1, "resize": 1, "look": 3}
+STEPS |= {"times": 1, "state_dict": 1}
+"""How often each step is taken."""
 
 
 def main() -> None:
@@ -359,13 +282,10 @@ def main() -> None:
     for seed in range(options.first, options.first + options.count):
         folder = Path(options.folder, str(seed))
         folder.mkdir()
-        os.chdir(folder)
-        try:
+        with contextlib.chdir(folder):
             way = "" if options.read_through is None else f"{options.read_through}/{seed}/"
             print(json.dumps([seed, Program(seed, way).run()]), flush=True)
-        finally:
-            os.chdir("/")
-            shutil.rmtree(folder)
+        shutil.rmtree(folder)
 
 
 if __name__ == "__main__":
