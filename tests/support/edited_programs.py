@@ -13,6 +13,7 @@ import hashlib
 import importlib
 import json
 import random
+import re
 import shutil
 import sys
 from pathlib import Path
@@ -97,40 +98,28 @@ LIB = {
     "lib_of_test/__init__.py": "def early(): return {early}\n",
     "lib_of_test/inner.py": "def late(): return {late}\n",
 }
+CHOICES = {name: ["int", "str", "list[int]", "'int'"] for name in ("annotation", "inner", "parameter")}
+CHOICES |= {"doc": ["one", "two", "three"], "partial": ["1", "2", "3"]}
 VALUES = ["0", "1", "2", "'a'", "[1]", "(1, 'b')", "None", "1.5"]
-CHOICES: dict[str, list[str]] = {
-    "doc": ["one", "two", "three"],
-    "annotation": ["int", "str", "list[int]", "'int'"],
-    "inner": ["int", "str", "list[int]", "'int'"],
-    "parameter": ["int", "str", "list[int]", "'int'"],
-    "partial": ["1", "2", "3"],
-}
-FIELDS = sorted({part.partition("}")[0] for text in (*APP.values(), *LIB.values()) for part in text.split("{")[1:]})
-FIELDS = [field for field in FIELDS if field.isidentifier()]
+FIELDS = sorted(set(re.findall(r"{([a-z]\w*)}", "".join([*APP.values(), *LIB.values()]))))
 PLACES = ["source", "editable", "copied", "installed", "installed", "installed"]
 
 Program = dict[str, str]
 """Texts of the fields, and the versions of the two distributions."""
 
 
-def program(chance: random.Random) -> Program:
-    texts = {field: chance.choice(CHOICES.get(field, VALUES)) for field in FIELDS}
-    return texts | {"version": "1.0", "lib_version": "0.1"}
-
-
-def edited(before: Program, chance: random.Random) -> Program:
-    """Return a program with one thing edited; every third time with another version, as careful people do."""
-    field = chance.choice(FIELDS)
-    after = before | {field: chance.choice(CHOICES.get(field, VALUES))}
-    which = chance.choice(["version", "lib_version", "", "", "", ""])
+def edited(before: Program, chance: random.Random, *fields: str) -> Program:
+    """Return a program with other texts of some fields, or of one; every third time with another version."""
+    changed = fields or [chance.choice(FIELDS)]
+    after = before | {field: chance.choice(CHOICES.get(field, VALUES)) for field in changed}
+    which = chance.choice(["version", "lib_version", "", "", "", ""])  # as careful people do
     return after | ({which: f"{chance.randrange(9)}.{chance.randrange(9)}"} if which else {})
 
 
 def write(folder: Path, files: dict[str, str], texts: Program) -> list[Path]:
     for name, text in files.items():
-        path = folder / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text.format(**texts))
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text.format(**texts))
     return [folder / name for name in files]
 
 
@@ -142,12 +131,12 @@ def install(site: Path, paths: list[Path], name: str, version: str, *, editable:
     (folder / "INSTALLER").write_text("pip\n")
     if editable:
         (folder / "direct_url.json").write_text('{"dir_info": {"editable": true}, "url": "file:///src"}')
-    lines = []
+    lines = [f"{folder.name}/RECORD,,\n"]
     for path in [*paths, folder / "METADATA", folder / "INSTALLER"]:
         digest = base64.urlsafe_b64encode(hashlib.sha256(path.read_bytes()).digest()).decode().rstrip("=")
         if path.is_relative_to(site):
-            lines.append(f"{path.relative_to(site)},sha256={digest},{path.stat().st_size}")
-    (folder / "RECORD").write_text("\n".join([*lines, f"{folder.name}/RECORD,,\n"]))
+            lines.insert(0, f"{path.relative_to(site)},sha256={digest},{path.stat().st_size}")
+    (folder / "RECORD").write_text("\n".join(lines))
 
 
 def lay_out(folder: Path, place: str, texts: Program, *, reinstall: bool) -> list[str]:
@@ -167,8 +156,7 @@ def run(path: list[str]) -> tuple[str, str]:
     for name in [name for name in sys.modules if name.partition(".")[0] in ("app_of_test", "lib_of_test")]:
         del sys.modules[name]
     for cache in vars(packages).values():
-        if hasattr(cache, "cache_clear"):
-            cache.cache_clear()
+        getattr(cache, "cache_clear", bool)()
     function_identity._codes.clear()
     for kind in [kind for kind in copyreg.dispatch_table if kind.__module__ == "app_of_test.helper"]:
         del copyreg.dispatch_table[kind]
@@ -177,10 +165,8 @@ def run(path: list[str]) -> tuple[str, str]:
     try:
         importlib.invalidate_caches()
         function: Any = importlib.import_module("app_of_test").rows.__wrapped__
-        key = name_of(functools.partial(function))
-        result = repr(function())
-        if name_of(functools.partial(function)) != key:
-            raise AssertionError(f"the key of {path} changes when the function is called")
+        key, result = name_of(functools.partial(function)), repr(function())
+        assert name_of(functools.partial(function)) == key, f"the key of {path} changes when the function is called"
         return key, result
     finally:
         sys.path[:] = before
@@ -192,20 +178,19 @@ def compared(folder: Path, seeds: range) -> dict[str, Any]:
     sys.dont_write_bytecode = True
     for seed in seeds:
         chance = random.Random(seed)
-        place, given = PLACES[seed % len(PLACES)], program(chance)
-        first, results, at = given, dict[str, str](), folder / str(seed)
+        place, at, results = PLACES[seed % len(PLACES)], folder / str(seed), dict[str, str]()
+        given = first = edited({}, chance, *FIELDS) | {"version": "1.0", "lib_version": "0.1"}
         for step in range(5):
-            after = given if step == 0 else first if step == 4 else edited(given, chance)
+            after = first if step in (0, 4) else edited(given, chance)
             changed = {name for name in after if after[name] != given[name]}
             reinstall = step in (0, 4) or not changed.isdisjoint({"version", "lib_version", "early", "late"})
             reinstall |= place == "installed" and chance.random() < 0.5  # else the installed files are edited in place
-            path = lay_out(at, place, after, reinstall=reinstall)
-            key, result = run(path)
+            key, result = run(lay_out(at, place, after, reinstall=reinstall))
             given, counts[place] = after, counts[place] + 1
             if results.setdefault(key, result) != result:
                 stale.append({"seed": seed, "place": place, "changed": sorted(changed)})
-            if step == 4 and len(results) > 0 and key != next(iter(results)):
-                missed.append({"seed": seed, "place": place})
+        if key != next(iter(results)):
+            missed.append({"seed": seed, "place": place})
         shutil.rmtree(at)
     return {"run": counts.total(), "places": counts, "stale": stale, "missed": missed}
 

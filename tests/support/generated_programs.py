@@ -246,7 +246,7 @@ def compared(store: Path, seeds: range) -> dict[str, Any]:
     """Call each program cached and as it is."""
     folder = oc.Store(store, durable=False)
     gc.freeze()  # each build collects garbage
-    called, built, wrong = 0, 0, []
+    called, built, wrong = 0, 0, list[Any]()
     for seed in seeds:
         for source in programs(seed):
             expected = loaded(source)()
