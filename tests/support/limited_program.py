@@ -58,7 +58,7 @@ class Run:
 
     def all(self) -> list[tuple[str, str, str]]:
         gc.freeze()  # a collection would copy the pages of all objects of the test session into the group
-        operations: list[Callable[[Path], Any]] = [getattr(self, name) for name in OPERATIONS]
+        operations: list[Callable[[Any], Any]] = [getattr(self, name) for name in OPERATIONS]
         for one in self.random.choices(operations, k=OPERATIONS_OF_A_RUN):
             path = self.random.choice(self.files)
             self.log.write_text(
@@ -67,7 +67,12 @@ class Run:
             if self.random.random() < 0.7:
                 oc.evict(path)  # what this process reads is then charged to its group
             try:
-                outcome, text = ("incomplete", "") if one(path) is False else ("done", "")
+                if "file" in one.__annotations__:
+                    with oc.open(path) as file:
+                        result = one(file)
+                else:
+                    result = one(path)
+                outcome, text = "incomplete" if result is False else "done", ""
             except MemoryError as error:
                 outcome, text = "refused", str(error)
                 assert NUMBERS.search(text), text
@@ -81,14 +86,10 @@ class Run:
         """Return a number of bytes up to four times the limit."""
         return self.random.randrange(MIB, 4 * self.limit)
 
-    def store(self) -> oc.Store:
-        """Return a store on a disk or in memory; keys are new in each run."""
-        return oc.Store(place="memory") if self.random.random() < 0.5 else oc.Store(self.folder / "store")
-
     @contextlib.contextmanager
     def emptied(self) -> Iterator[oc.Store]:
-        """Give a store, from which everything is removed at the end."""
-        store = self.store()
+        """Give a store on a disk or in memory, from which everything is removed at the end."""
+        store = oc.Store(place="memory") if self.random.random() < 0.5 else oc.Store(self.folder / "store")
         try:
             yield store
         finally:
@@ -97,32 +98,9 @@ class Run:
     def key(self) -> str:
         return f"{self.seed} {len(self.outcomes)}"
 
-    def touch(self, path: Path) -> None:
-        with oc.open(path) as file:
-            for name in file:
-                file[name][:, ::512].sum()
-
-    def warm(self, path: Path) -> bool:
-        with oc.open(path) as file:
-            return file.warm().complete
-
-    def warm_huge(self, path: Path) -> bool:
-        with oc.open(path) as file:
-            return file.warm(huge=True).complete
-
     def warm_and_verify(self, path: Path) -> bool:
         with oc.open(path, warm=True, verify=True) as file:
             return file.warm(mechanism="read").complete
-
-    def verify(self, path: Path) -> None:
-        with oc.open(path) as file:
-            file.verify()
-
-    def pin(self, path: Path) -> bool:
-        with oc.open(path) as file:
-            report = oc.files.pin(file)
-            file["part.0"][:, ::512].sum()
-            return report.pinned == report.bytes
 
     def copy(self, path: Path) -> None:
         with oc.open(path, mode="copy") as file:
@@ -132,39 +110,19 @@ class Run:
         with oc.open(path, mode=self.random.choice(["snapshot", "auto"])) as file:
             file["part.7"].sum()
 
-    def stream(self, path: Path) -> None:
-        with oc.open(path) as file:
-            for _, _, array in file.stream(window=self.random.randrange(8 * MIB, self.limit + 16 * MIB)):
-                array[:, ::512].sum()
-
-    def save(self, path: Path) -> None:
-        with oc.open(path) as file:
-            oc.save(
-                self.folder / "made.safetensors",
-                {name: file[name] for name in file},
-                durable=self.random.random() < 0.2,
-            )
-
-    def convert(self, path: Path) -> None:
-        with oc.open(path) as file:
-            oc.save(self.folder / "made.safetensors", file, durable=False)
-
-    def save_in_memory(self, path: Path) -> None:
-        with oc.open(path) as file:
-            oc.save(IN_MEMORY / "made.safetensors", file, durable=False)
+    def load_private(self, path: Path) -> None:
+        with oc.open(path, private=True) as file:
+            array = file["part.2"]
+            expect_memory(array.nbytes, "write", str(path))
+            array += 1
 
     def share(self, _: Path) -> None:
-        count = self.size() // 100_000
-        if self.random.random() < 0.5:
-            oc.share(_rows(count))[-1:]
-        else:
-            with self.emptied() as store:
-                oc.share(lambda: _rows(count), self.key(), store=store)[-1:]
+        oc.share(_rows(self.size() // 100_000))[-1:]
 
-    def share_object(self, path: Path) -> None:
-        with oc.open(path) as file, self.emptied() as store:
-            parts = {name: file[name] for name in file}
-            oc.share_object(lambda: parts, self.key(), store=store)
+    def share_with_key(self, _: Path) -> None:
+        count = self.size() // 100_000
+        with self.emptied() as store:
+            oc.share(lambda: _rows(count), self.key(), store=store)[-1:]
 
     def cached(self, path: Path) -> None:
         def parts(path: str, key: str) -> Any:
@@ -172,12 +130,6 @@ class Run:
 
         with self.emptied() as store:
             oc.cached(store=store, codec="object")(parts)(str(path), self.key())
-
-    def load_private(self, path: Path) -> None:
-        with oc.open(path, private=True) as file:
-            array = file["part.2"]
-            expect_memory(array.nbytes, "write", str(path))
-            array += 1
 
     def image(self, path: Path) -> None:
         with self.emptied() as store, oc.images.open(path.with_suffix(".tif"), store=store) as image:
@@ -195,15 +147,49 @@ class Run:
         mosaic([tile] * count, [(number * extent, 0) for number in range(count)]).close()
 
     def scratch(self, _: Path) -> None:
-        with oc.scratch(
-            (self.size() // MIB + 1, MIB), "u1", anywhere=True, dir=self.random.choice([None, IN_MEMORY])
-        ) as made:
+        place, shape = self.random.choice([None, IN_MEMORY]), (self.size() // MIB + 1, MIB)
+        with oc.scratch(shape, "u1", anywhere=True, dir=place) as made:
             made.array[...] = 1
 
     def heap(self, _: Path) -> None:
         with alloc((self.size() // MIB + 1, MIB), "u1", heap_below="1 TB") as made:
             made.array[...] = 1
 
+    # --- on an open file ---
 
-OPERATIONS = [name for name in vars(Run) if name[0] != "_" and name not in ("all", "size", "store", "emptied", "key")]
+    def touch(self, file: oc.ArrayFile) -> None:
+        for name in file:
+            file[name][:, ::512].sum()
+
+    def warm(self, file: oc.ArrayFile) -> bool:
+        return file.warm(huge=self.random.random() < 0.5).complete
+
+    def verify(self, file: oc.ArrayFile) -> None:
+        file.verify()
+
+    def pin(self, file: oc.ArrayFile) -> bool:
+        report = oc.files.pin(file)
+        file["part.0"][:, ::512].sum()
+        return report.pinned == report.bytes
+
+    def stream(self, file: oc.ArrayFile) -> None:
+        for _, _, array in file.stream(window=self.random.randrange(8 * MIB, self.limit + 16 * MIB)):
+            array[:, ::512].sum()
+
+    def save(self, file: oc.ArrayFile) -> None:
+        arrays = {name: file[name] for name in file}
+        oc.save(self.folder / "made.safetensors", arrays, durable=self.random.random() < 0.2)
+
+    def convert(self, file: oc.ArrayFile) -> None:
+        place = self.random.choice([self.folder, IN_MEMORY])
+        oc.save(place / "made.safetensors", file, durable=False)
+
+    def share_object(self, file: oc.ArrayFile) -> None:
+        with self.emptied() as store:
+            parts = {name: file[name] for name in file}
+            oc.share_object(lambda: parts, self.key(), store=store)
+
+
+NO_OPERATIONS = ("__init__", "all", "size", "emptied", "key")
+OPERATIONS = [name for name, value in vars(Run).items() if callable(value) and name not in NO_OPERATIONS]
 """The names of all operations."""
