@@ -4,25 +4,27 @@ All cases of a library are run by one process, each case in a fork and a folder 
 """
 
 import textwrap
-from importlib.util import find_spec
 
 import pytest
 from tests.support.same_answers import PRELUDE, Outcome, outcomes, same_answer, same_answers
 
 pytestmark = pytest.mark.timeout(600)  # the first test of a library runs all its cases
-FAISS = """
-import pickle, re, threading
-import faiss
+COMMON = f"""{PRELUDE}
+import re
 x = np.random.default_rng(0).random((20_000, 64), np.float32)
 q = x[:20] + np.float32(0.01)
-def digest(arrays):
-    return hashlib.sha256(b"".join(np.ascontiguousarray(each).tobytes() for each in arrays)).hexdigest()
 def attempt(function, *arguments):
     try:
         return function(*arguments)
     except Exception as error:
         # Where a file is too short, faiss appends the errno of whatever system call failed last in the thread.
-        return re.sub(r"(read error in .*) \\([^()]*\\)", r"\\1", f"{type(error).__name__} {error}")
+        return re.sub(r"(read error in .*) \\([^()]*\\)", r"\\1", f"{{type(error).__name__}} {{error}}")
+"""
+FAISS = f"""{COMMON}
+import pickle, threading
+import faiss
+def digest(arrays):
+    return hashlib.sha256(b"".join(np.ascontiguousarray(each).tobytes() for each in arrays)).hexdigest()
 def written(factory):
     faiss.omp_set_num_threads(1)  # the same links in each run
     index = faiss.index_factory(64, factory)
@@ -126,18 +128,12 @@ OF_FAISS = {
 }
 
 
-USEARCH = """
+USEARCH = f"""{COMMON}
 import copy, pickle
 from usearch.index import Index, Indexes
-x = np.random.default_rng(0).random((8000, 64), np.float32)
-q = x[:20] + np.float32(0.01)
+x = x[:8000]
 def digest(found):
     return hashlib.sha256(np.asarray(found.keys).tobytes() + np.asarray(found.distances).tobytes()).hexdigest()
-def attempt(function, *arguments):
-    try:
-        return function(*arguments)
-    except Exception as error:
-        return f"{type(error).__name__} {error}"
 i = Index(ndim=64, metric="l2sq", dtype="f32")
 i.add(np.arange(len(x)), x, threads=1)
 saved = bytes(i.save())
@@ -204,15 +200,13 @@ HNSWLIB = """
     """
 ONE_COPY = """
 import multiprocessing as mp
-def private():
-    with open("/proc/self/smaps_rollup") as file:
-        return sum(int(line.split()[1]) << 10 for line in file if line.startswith("Anonymous:"))
+from onecopy.memory import proc
 def search(_):
-    before = private()
+    before = proc.rollup(os.getpid()).anonymous
     i = {}
     barrier.wait()
     found = i.search(q, 5)
-    used = private() - before
+    used = proc.rollup(os.getpid()).anonymous - before
     barrier.wait()
     return used, [each.tolist() for each in (found if isinstance(found, tuple) else (found.keys,))]
 barrier = mp.get_context("fork").Barrier(4)
@@ -223,52 +217,32 @@ print([{} or used for used, _ in found])
 """
 
 
-def cases_of(module, prelude, cases, factory):
-    """Return a function of what a case did under `onecopy run`, which is what it does as a plain program."""
-    if find_spec(module) is None:
-        pytest.skip(f"{module} is not installed")
-    return same_answers(cases, factory.mktemp(module), prelude=PRELUDE + prelude)
-
-
 @pytest.fixture(scope="module")
 def of_faiss(tmp_path_factory):
-    return cases_of("faiss", FAISS, OF_FAISS, tmp_path_factory)
+    """Give a function of what a case did under `onecopy run`, which is what it does as a plain program."""
+    pytest.importorskip("faiss", reason="faiss is not installed")
+    return same_answers(OF_FAISS, tmp_path_factory.mktemp("faiss"), prelude=FAISS)
 
 
 @pytest.fixture(scope="module")
 def of_usearch(tmp_path_factory):
-    return cases_of("usearch", USEARCH, OF_USEARCH, tmp_path_factory)
+    pytest.importorskip("usearch", reason="usearch is not installed")
+    return same_answers(OF_USEARCH, tmp_path_factory.mktemp("usearch"), prelude=USEARCH)
 
 
 def copied(outcome: Outcome) -> set[str]:
     return {reason for reason in outcome.reasons if reason.startswith("used by")}
 
 
-@pytest.mark.parametrize("factory", FACTORIES)
-def test_an_index_of_faiss_answers_from_a_snapshot(of_faiss, factory):
-    outcome = of_faiss(f"read {factory}")
-    assert outcome.shared["i.faiss"] > 1 << 20
-    assert not copied(outcome)
-
-
-@pytest.mark.parametrize("factory", FACTORIES)
-def test_an_index_of_faiss_that_is_changed_is_read_first(of_faiss, factory):
-    outcome = of_faiss(f"changed {factory}")
-    assert len(copied(outcome)) == 1
-    assert "add" in copied(outcome).pop()
-
-
-@pytest.mark.parametrize("name", USES)
-def test_other_uses_of_an_index_of_faiss(of_faiss, name):
-    assert of_faiss(name).shared["i.faiss"] > 1 << 20
-
-
-def test_what_is_set_in_an_index_of_faiss_stays_when_it_is_changed(of_faiss):
-    assert copied(of_faiss("settings")) == {"used by IndexPreTransform.add", "used by IndexHNSW.add"}
-
-
-def test_damaged_and_binary_indexes_of_faiss(of_faiss):
-    assert set(of_faiss("errors").shared) == {"b"}
+@pytest.mark.parametrize("name", OF_FAISS)
+def test_an_index_of_faiss_answers_from_a_snapshot_and_is_read_when_it_is_changed(of_faiss, name):
+    outcome = of_faiss(name)
+    assert outcome.shared["b" if name == "errors" else "i.faiss"] > 1 << 20
+    if name.startswith(("read", "changed")):
+        assert len(copied(outcome)) == name.startswith("changed")
+        assert all(".add" in reason for reason in copied(outcome))
+    if name == "settings":
+        assert copied(outcome) == {"used by IndexPreTransform.add", "used by IndexHNSW.add"}
 
 
 @pytest.mark.parametrize("name", OF_USEARCH)
@@ -297,7 +271,7 @@ def test_processes_that_search_an_index_hold_it_once(tmp_path, module, prelude, 
     pytest.importorskip(module, reason=f"{module} is not installed")
     small = "used < 2 << 20"  # the index: 5 MB and 3 MB
     code = f"{written}\n{ONE_COPY.format(opened, small)}"
-    outcome = outcomes({"": code}, tmp_path / "run", prelude=PRELUDE + prelude)[""]
+    outcome = outcomes({"": code}, tmp_path / "run", prelude=prelude)[""]
     assert outcome.status == 0, outcome.errors
     assert outcome.printed == "[True, True, True, True]\n", outcome.printed
     (group,) = outcome.report["shared"]

@@ -5,15 +5,7 @@ import shutil
 import pytest
 from tests.support.children import run_python
 from tests.support.hub_server import COMMIT, serving_hub
-from tests.support.same_answers import run_shared
-
-SHARED = """
-def shared(function):
-    return sum(call.shared for call in onecopy.auto.calls() if call.function == function)
-def reasons(function):
-    return [call.reason for call in onecopy.auto.calls() if call.function == function and call.reason]
-"""
-
+from tests.support.same_answers import same_answer
 
 HUB = """
 import os, pathlib, sys
@@ -58,36 +50,27 @@ def test_models_that_are_downloaded_first_and_stores_that_cannot_be_written_load
             shutil.rmtree(tmp_path / "model-auto")  # of the hub: it is downloaded again
 
 
-def test_models_of_scikit_learn_are_mapped_and_what_they_copy_is_reported(tmp_path):
-    pytest.importorskip("sklearn", reason="scikit-learn is not installed")
-    code = (
-        """
-import sys, numpy as np
-import onecopy.auto
+SCIKIT_LEARN = """
 import joblib
 from sklearn.ensemble import RandomForestRegressor
 from sklearn.neighbors import KNeighborsClassifier
-"""
-        + SHARED
-        + """
-random = np.random.default_rng(0)
-x = random.normal(size=(50_000, 16))
+x = np.random.default_rng(0).normal(size=(50_000, 16))
 models = {
     "knn": KNeighborsClassifier(algorithm="brute").fit(x, x[:, 0] > 0),
     "forest": RandomForestRegressor(3, random_state=0).fit(x[:9000], x[:9000, 1]),
 }
 for name, model in models.items():
-    path = f"{sys.argv[1]}/{name}.joblib"
-    joblib.dump(model, path)
-    loaded = joblib.load(path)
-    assert (loaded.predict(x[:50]) == model.predict(x[:50])).all()
-    joblib.dump(model, f"{path}.z", compress=3)
-    joblib.load(f"{path}.z")
-assert x.nbytes <= shared("joblib.load") <= x.nbytes + 1_000_000
-assert "arrays that the loaded object copied" in reasons("joblib.load"), reasons("joblib.load")
-assert "the file is compressed, or contains no large arrays" in reasons("joblib.load")
-joblib.dump([1], f"{sys.argv[1]}/knn.joblib")
-assert joblib.load(f"{sys.argv[1]}/knn.joblib") == [1]
+    joblib.dump(model, name)
+    joblib.dump(model, f"{name}.z", compress=3)
+    print(*(described(joblib.load(path).predict(x[:50])) for path in (name, f"{name}.z")))
+joblib.dump([1], "knn")
+print(joblib.load("knn"))
 """
-    )
-    run_shared(code, tmp_path)
+
+
+def test_models_of_scikit_learn_are_mapped_and_what_they_copy_is_reported(tmp_path):
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed")
+    outcome = same_answer(SCIKIT_LEARN, tmp_path / "same")
+    assert 50_000 * 16 * 8 <= outcome.shared["knn"] <= 50_000 * 16 * 8 + 1_000_000
+    assert "arrays that the loaded object copied" in outcome.reasons
+    assert "the file is compressed, or contains no large arrays" in outcome.reasons

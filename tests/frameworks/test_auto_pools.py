@@ -40,8 +40,9 @@ class Model(NamedTuple):
 def model(tmp_path_factory):
     pytest.importorskip("torch", reason="torch is not installed")
     path = tmp_path_factory.mktemp("model") / "model.pt"
-    weights = served.made_model(path)
-    return Model(str(path), weights, json.loads(served.plain("model.py", MODEL=str(path))))
+    made = Model(str(path), served.made_model(path), json.loads(served.plain("model.py", MODEL=str(path))))
+    assert made.alone["grown"] > made.weights > 2 * made.alone["mapped"]  # without onecopy, a process has a copy
+    return made
 
 
 @pytest.fixture(autouse=True)
@@ -52,30 +53,14 @@ def environment(model, tmp_path, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
-def assert_held_once(model, answers, report, *, callers):
-    """All weights that a process uses are pages of the file, and `callers` processes are reported."""
-    for answer in answers:
-        assert answer["out"] == model.alone["out"]
-        assert answer["mapped"] > 0.95 * model.weights, report
-        assert answer["written"] == 0, report
-        assert answer["grown"] < model.weights // 2, report
-    assert len({answer["pid"] for answer in answers}) == len(answers)
-    assert f"{amount(callers, 50_300_000)}   model.pt: torch.load" in report, report  # small arrays are read
-
-
-def test_without_onecopy_each_process_has_a_copy_of_its_own(model):
-    """What the other tests measure would show it."""
-    assert model.alone["grown"] > model.weights
-    assert model.alone["mapped"] < model.weights // 2
-
-
 @pytest.mark.parametrize("name", rounds.rows(POOLS, EACH_TIME))
 def test_processes_of_a_pool_hold_the_weights_once(model, onecopy_process, name):
     pytest.importorskip("joblib", reason="joblib is not installed")
     done = onecopy_process("run", "--", *served.PYTHON, "pools.py", *POOLS[name], cwd=served.PROGRAMS)
     assert done.returncode == 0, done.stderr
+    assert_held_once(model, json.loads(done.stdout))
     callers = 1 if any(word in name for word in LOADED_ONCE) else WORKERS
-    assert_held_once(model, json.loads(done.stdout), done.stderr, callers=callers)
+    assert f"{amount(callers, 50_300_000)}   model.pt: torch.load" in done.stderr, done.stderr  # small arrays are read
 
 
 @pytest.mark.parametrize("start", rounds.rows(["fork", "spawn", "forkserver"], EACH_TIME))
@@ -83,11 +68,18 @@ def test_one_import_in_the_program_reaches_the_processes_of_a_pool(model, tmp_pa
     """Under spawn and forkserver, processes import the module of the program again, and so this line."""
     program = tmp_path / "program.py"
     program.write_text("import onecopy.auto\n" + (served.PROGRAMS / "pools.py").read_text())
-    answers = json.loads(served.plain(str(program), "pool", start, PYTHONPATH=str(served.PROGRAMS)))
-    assert len(answers) == WORKERS
+    answers = served.plain(str(program), "pool", start, PYTHONPATH=str(served.PROGRAMS))
+    assert_held_once(model, json.loads(answers))
+
+
+def assert_held_once(model, answers):
+    """All weights that a process uses are pages of the file."""
+    assert len({answer["pid"] for answer in answers}) == len(answers) == WORKERS
     for answer in answers:
         assert answer["out"] == model.alone["out"]
         assert answer["mapped"] > 0.95 * model.weights
+        assert answer["written"] == 0
+        assert answer["grown"] < model.weights // 2
 
 
 @pytest.mark.parametrize("way", rounds.rows(["joblib", "fork", "spawn", "forkserver"], EACH_TIME))

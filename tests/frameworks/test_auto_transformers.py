@@ -27,29 +27,19 @@ def bytes_of(tensor):
 def facts(tensor):
     storage = tensor.untyped_storage()
     return (
-        type(tensor).__name__,
-        str(tensor.dtype),
-        tuple(tensor.shape),
-        tensor.stride(),
-        tensor.requires_grad,
-        tensor.is_leaf,
-        tensor.is_shared(),
-        tensor._version,
-        str(tensor.device),
-        storage.resizable(),
-        storage.nbytes(),
-        tensor.storage_offset(),
-        digest(bytes_of(tensor)),
+        (type(tensor).__name__, str(tensor.dtype), tuple(tensor.shape), tensor.stride(), str(tensor.device)),
+        (tensor.requires_grad, tensor.is_leaf, tensor.is_shared(), tensor._version, tensor.storage_offset()),
+        (storage.resizable(), storage.nbytes(), digest(bytes_of(tensor))),
     )
 
 def show(what, model):
-    tied = {}
-    for name, tensor in [
-        *model.named_parameters(remove_duplicate=False),
-        *model.named_buffers(remove_duplicate=False),
-    ]:
+    tied, every = {}, {"remove_duplicate": False}
+    for name, tensor in [*model.named_parameters(**every), *model.named_buffers(**every)]:
         print(what, name, facts(tensor), "same as", tied.setdefault(id(tensor), name))
     print(what, model.dtype, model.training, digest(repr(model).encode()))
+
+def loaded(folder="m", **more):
+    return AutoModelForCausalLM.from_pretrained(folder, **more)
 
 def attempt(what, f):
     try:
@@ -61,17 +51,9 @@ def attempt(what, f):
         return result
 
 def llama(**options):
-    config = transformers.LlamaConfig(
-        hidden_size=256,
-        intermediate_size=512,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        vocab_size=4096,
-        max_position_embeddings=128,
-        **options,
-    )
-    return transformers.LlamaForCausalLM(config).eval()
+    sizes = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2, "max_position_embeddings": 128}
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 4096}
+    return transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes, **heads, **options)).eval()
 
 TOKENS = torch.arange(24).view(2, 12) % 512
 
@@ -82,15 +64,12 @@ def out(model, **more):
 """
 
 ARCHITECTURES = """
-small = dict(vocab_size=4096)
+gpt2 = transformers.GPT2Config(vocab_size=4096, n_embd=256, n_layer=2, n_head=4, n_positions=128)
+t5 = transformers.T5Config(vocab_size=4096, d_model=256, d_ff=512, num_layers=2, num_heads=4)
 MODELS = {
     "llama": llama(tie_word_embeddings=True),
-    "gpt2": transformers.GPT2LMHeadModel(
-        transformers.GPT2Config(n_embd=256, n_layer=2, n_head=4, n_positions=128, **small)
-    ),
-    "t5": transformers.T5ForConditionalGeneration(
-        transformers.T5Config(d_model=256, d_ff=512, num_layers=2, num_heads=4, **small)
-    ),
+    "gpt2": transformers.GPT2LMHeadModel(gpt2),
+    "t5": transformers.T5ForConditionalGeneration(t5),
 }
 for name, model in MODELS.items():
     model.save_pretrained(name)
@@ -102,11 +81,9 @@ for name, model in MODELS.items():
             show(f"{folder} {dtype}", again)
             if name.startswith(("llama", "gpt2")):
                 print("out", out(again))
-    old = io.BytesIO()
-    torch.save(model.state_dict(), old)
     Path(name + "-bin").mkdir()
     shutil.copy(name + "/config.json", name + "-bin")
-    Path(name + "-bin/pytorch_model.bin").write_bytes(old.getvalue())
+    torch.save(model.state_dict(), name + "-bin/pytorch_model.bin")
     again = attempt("bin", lambda: type(model).from_pretrained(name + "-bin"))
     if again is not None:
         show(name + "-bin", again)
@@ -114,9 +91,8 @@ for name, model in MODELS.items():
 
 USES = """
 llama().save_pretrained("m")
-load = lambda folder="m", **more: AutoModelForCausalLM.from_pretrained(folder, **more)
 # A step of training, and what is written then
-model = load().train()
+model = loaded().train()
 optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
 for _ in range(2):
     loss = model(TOKENS, labels=TOKENS).loss
@@ -127,16 +103,16 @@ for _ in range(2):
 show("trained", model)
 model.save_pretrained("trained")
 print(digest(Path("trained/model.safetensors").read_bytes()), digest(Path("m/model.safetensors").read_bytes()))
-show("again", load("trained"))
+show("again", loaded("trained"))
 # Copies
-model = load()
+model = loaded()
 for name, copied in (
     ("deepcopy", copy.deepcopy(model)),
     ("pickle", pickle.loads(pickle.dumps(model))),
-    ("half", load().half()),
-    ("double", load().double()),
-    ("share", load().share_memory()),
-    ("train", load().train()),
+    ("half", loaded().half()),
+    ("double", loaded().double()),
+    ("share", loaded().share_memory()),
+    ("train", loaded().train()),
 ):
     show(name, copied)
     print(name, out(copied) if name != "half" else "")
@@ -145,29 +121,20 @@ with torch.no_grad():
     for parameter in model.parameters():
         parameter.mul_(2)
 show("in place", model)
-show("untouched", load())
-model = load()
+show("untouched", loaded())
+model = loaded()
 model.resize_token_embeddings(5000)
 torch.manual_seed(1)
-print(
-    [tuple(p.shape) for p in model.parameters()][:2], digest(bytes_of(model.get_input_embeddings().weight[:4096]))
-)
-model = load()
-attempt("resize", lambda: model.get_input_embeddings().weight.data.resize_(8192, 256))
-model = load()
-model.requires_grad_(False)
-show("frozen", model)
-model = load()
-model.load_state_dict(load("trained").state_dict())
-show("load_state_dict", model)
-model = load()
-model.load_state_dict(load("trained").state_dict(), assign=True)
-show("assign", model)
-model = load(dtype=torch.bfloat16)
-model.load_state_dict(load("trained").state_dict())
-show("cast", model)
+print([tuple(p.shape) for p in model.parameters()][:2])
+print(digest(bytes_of(model.get_input_embeddings().weight[:4096])))
+attempt("resize", lambda: loaded().get_input_embeddings().weight.data.resize_(8192, 256))
+show("frozen", loaded().requires_grad_(False))
+for dtype, assign in ((None, False), (None, True), ("bfloat16", False)):
+    model = loaded(dtype=dtype)
+    model.load_state_dict(loaded("trained").state_dict(), assign=assign)
+    show(f"loaded {dtype} {assign}", model)
 # A child writes to its copy
-model = load()
+model = loaded()
 before = out(model)
 child = os.fork()
 if child == 0:
@@ -175,85 +142,69 @@ if child == 0:
         next(model.parameters()).zero_()
     os._exit(0 if out(model) != before else 1)
 print("child", os.waitpid(child, 0)[1], out(model) == before)
-print("generate", load().generate(TOKENS[:1], max_new_tokens=5, do_sample=False, pad_token_id=0).tolist())
+print("generate", loaded().generate(TOKENS[:1], max_new_tokens=5, do_sample=False, pad_token_id=0).tolist())
 """
 
 WRITES = """
 first, second = llama(), llama()
 first.save_pretrained("one")
 second.save_pretrained("two")
-load = lambda folder, **more: AutoModelForCausalLM.from_pretrained(folder, **more)
-reference = out(load("two"))
-held = load("one")
+reference = out(loaded("two"))
+held = loaded("one")
 print(out(held))
 second.save_pretrained("one")  # over the files of a loaded model
-print("saved over", out(held), out(load("one")) == reference)
-held = load("one")
+print("saved over", out(held), out(loaded("one")) == reference)
+held = loaded("one")
 held.save_pretrained("one")
-print("saved over itself", out(held), out(load("one")))
+print("saved over itself", out(held), out(loaded("one")))
 path = Path("one/model.safetensors")
 whole = path.read_bytes()
-held = load("one")
+held = loaded("one")
 with path.open("r+b") as file:
     file.seek(-4096, 2)
     file.write(bytes(4096))
-print("written", out(held), out(load("one")))
+print("written", out(held), out(loaded("one")))
 os.truncate(path, 4096)
-attempt("short", lambda: load("one"))
+attempt("short", lambda: loaded("one"))
 path.write_bytes(whole)
-held = load("one")
+held = loaded("one")
 path.unlink()
 print("removed", out(held))
-attempt("none", lambda: load("one"))
+attempt("none", lambda: loaded("one"))
 path.write_bytes(whole)
-held = load("one")
+held = loaded("one")
 shutil.copyfile("two/model.safetensors", path)
-print("copied over", out(held), out(load("one")) == reference)
+print("copied over", out(held), out(loaded("one")) == reference)
 path.write_bytes(whole)
-held = load("one")
+held = loaded("one")
 os.replace("two/model.safetensors", path)
-print("replaced", out(held), out(load("one")) == reference)
+print("replaced", out(held), out(loaded("one")) == reference)
 path.write_bytes(b"garbage" * 1000)
-attempt("garbage", lambda: load("one"))
+attempt("garbage", lambda: loaded("one"))
 path.write_bytes(whole)
-attempt("mismatched", lambda: load("one", vocab_size=5000))
-model, info = load("one", vocab_size=5000, ignore_mismatched_sizes=True, output_loading_info=True)
-print(
-    sorted(
-        (key, sorted(map(str, value)) if isinstance(value, (set, list)) else value) for key, value in info.items()
-    )
-)
-model, info = transformers.LlamaModel.from_pretrained("one", output_loading_info=True)
-print(
-    sorted(
-        (key, sorted(map(str, value)) if isinstance(value, (set, list)) else value) for key, value in info.items()
-    )
-)
+attempt("mismatched", lambda: loaded("one", vocab_size=5000))
+for model, info in (
+    loaded("one", vocab_size=5000, ignore_mismatched_sizes=True, output_loading_info=True),
+    transformers.LlamaModel.from_pretrained("one", output_loading_info=True),
+):
+    for key, value in sorted(info.items()):
+        print(key, sorted(map(str, value)) if isinstance(value, (set, list)) else value)
 show("base", model)
-attempt("revision", lambda: load("one", variant="fp16"))
-attempt("map", lambda: out(load("one", device_map="cpu")))
-attempt("meta", lambda: str(load("one", device_map="meta").device))
-attempt(
-    "state",
-    lambda: (
-        out(
-            transformers.LlamaForCausalLM.from_pretrained(None, config=first.config, state_dict=second.state_dict())
-        )
-        == reference
-    ),
-)
+attempt("revision", lambda: loaded("one", variant="fp16"))
+attempt("map", lambda: out(loaded("one", device_map="cpu")))
+attempt("meta", lambda: str(loaded("one", device_map="meta").device))
 os.chmod(path, 0o444)
-print("read only", out(load("one")))
+print("read only", out(loaded("one")))
 os.chmod(path, 0o644)
 os.link(path, "hard")
 os.makedirs("linked")
 shutil.copy("one/config.json", "linked")
 os.symlink("../hard", "linked/model.safetensors")
-held = load("linked")
+held = loaded("linked")
 with path.open("r+b") as file:
     file.seek(-4096, 2)
     file.write(bytes(4096))
-print("through links", out(held), out(load("linked")))
+print("through links", out(held), out(loaded("linked")))
 print(len(os.listdir("/proc/self/fd")))
 """
 

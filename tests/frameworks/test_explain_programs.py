@@ -14,7 +14,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support import served
+from tests.support.children import run_python
 from tests.support.pages import twice_in
+from tests.support.served import RUN
 
 import onecopy as oc
 from onecopy.memory import proc
@@ -23,7 +26,6 @@ from onecopy.memory.selection import with_descendants
 
 pytestmark = pytest.mark.slow
 WORKERS = 4
-RUN = (sys.executable, "-m", "onecopy", "run", "--")
 POOL = """
 import multiprocessing, sys, time
 {imports}
@@ -32,7 +34,7 @@ def load(path):
     {load}
     time.sleep(1000)
 if __name__ == "__main__":
-    with multiprocessing.get_context("{how}").Pool({workers}) as pool:
+    with multiprocessing.get_context("spawn").Pool({workers}) as pool:
         pool.map(load, [sys.argv[1]] * {workers}, chunksize=1)
 """
 PRELOADED = """
@@ -49,22 +51,6 @@ import sys, time
 held = [bytearray(b"%12d" % number * 80) for number in range(200_000)]
 del held[::2]
 time.sleep(1000)
-"""
-WSGI = """
-import numpy, os
-held = numpy.load(os.environ["DATA"])
-def app(environ, start_response):
-    start_response("200 OK", [])
-    return [b"%f" % held[0]]
-"""
-TASKS = """
-import celery, celery.signals, numpy, os
-folders = {{"data_folder_in": "{folder}", "data_folder_out": "{folder}"}}
-app = celery.Celery("tasks", broker="filesystem://", broker_transport_options=folders)
-@celery.signals.worker_process_init.connect
-def load(**_):
-    global held
-    held = numpy.load(os.environ["DATA"])
 """
 SERVER = """
 #include <cstdlib>
@@ -85,6 +71,9 @@ int main(int, char** words) {
 """
 
 
+RANDOM = "data = numpy.random.default_rng(0).random((80_000, 100))"
+
+
 def numbers(path: Path) -> None:
     np.save(path, np.random.default_rng(0).random(8_000_000))
 
@@ -95,30 +84,20 @@ def annotations(path: Path) -> None:
 
 
 def onnx_model(path: Path) -> None:
-    onnx = pytest.importorskip("onnx")
-    from onnx import helper, numpy_helper
+    pytest.importorskip("onnx")
+    from tests.support.onnx_models import words_model
 
-    weights = np.random.default_rng(0).random((4000, 4000), np.float32)
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["y"])],
-        "g",
-        [helper.make_tensor_value_info("x", 1, [1, 4000])],
-        [helper.make_tensor_value_info("y", 1, [1, 4000])],
-        [numpy_helper.from_array(weights, "w")],
-    )
-    onnx.save(helper.make_model(graph, ir_version=9, opset_imports=[helper.make_opsetid("", 18)]), path)
+    path.write_bytes(words_model(rows=125_000).SerializeToString())
 
 
 def by(code: str) -> Callable[[Path], None]:
-    """Return what writes a file by a line of Python in a process of its own."""
+    """Return a function that writes a file with some lines of Python, in a process of its own."""
+    lines = f"import sys, numpy\npath = sys.argv[1]\n{RANDOM}\n{code}"
 
     def write(path: Path) -> None:
-        subprocess.run([sys.executable, "-c", f"import sys, numpy\npath = sys.argv[1]\n{code}", path], check=True)
+        run_python(lines, path)
 
     return write
-
-
-RANDOM = "data = numpy.random.default_rng(0).random((80_000, 100))"
 
 
 @dataclass(frozen=True)
@@ -126,95 +105,69 @@ class Program:
     """A program, the file that it loads, and how."""
 
     file: str
-    write: Callable[[Path], None]
-    imports: str = ""
+    write: Callable[[Path], object]
     load: str = ""
-    how: str = "spawn"
-    words: tuple[str, ...] = ()
-    """The command, if it is not a pool; "{}" stands for the file."""
+    """Two lines for a pool: an import, and how a process loads the file at `path`."""
+    words: tuple[str, ...] = ("pool.py", "{}")
+    """The command, for Python unless it is a path; "{}" stands for the file."""
     needs: str = "numpy"
     remedy: str = "onecopy run --"
     """A part of the remedy, or "" if there is none."""
 
 
+OF_GUNICORN = ("-m", "gunicorn", "-w", str(WORKERS), "-b", "unix:socket")
+OF_CELERY = ("-m", "celery", "-A", "tasks", "worker", "-c", str(WORKERS), "--loglevel", "WARNING")
+NEIGHBORS = "joblib.dump(sklearn.neighbors.NearestNeighbors(algorithm='brute').fit(data), path)"
+VECTORS = "k = gensim.models.KeyedVectors(100)\nk.add_vectors([str(i) for i in range(80_000)], data)"
 PROGRAMS = {
     "torch": Program(
         "m.pt",
-        by(f"import torch\n{RANDOM}\ntorch.save({{'w': torch.from_numpy(data)}}, path)"),
-        "import torch",
-        "held = torch.load(path)",
+        by("import torch\ntorch.save({'w': torch.from_numpy(data)}, path)"),
+        "import torch\nheld = torch.load(path)",
         needs="torch",
     ),
     "scikit-learn": Program(
         "m.joblib",
-        by(
-            "import joblib, sklearn.neighbors\n"
-            f"{RANDOM}\njoblib.dump(sklearn.neighbors.NearestNeighbors(algorithm='brute').fit(data), path)"
-        ),
-        "import joblib",
-        "held = joblib.load(path)",
+        by(f"import joblib, sklearn.neighbors\n{NEIGHBORS}"),
+        "import joblib\nheld = joblib.load(path)",
         needs="sklearn",
     ),
     "pandas": Program(
         "f.pkl",
-        by(f"import pandas\n{RANDOM}\npandas.DataFrame(data).to_pickle(path)"),
-        "import pandas",
-        "held = pandas.read_pickle(path)",
+        by("import pandas\npandas.DataFrame(data).to_pickle(path)"),
+        "import pandas\nheld = pandas.read_pickle(path)",
         needs="pandas",
         remedy="onecopy.share_object",
     ),
-    "list of dicts, fork": Program(
-        "a.json", annotations, words=(sys.executable, "preloaded.py", "{}"), remedy="oc.share"
-    ),
+    "list of dicts, fork": Program("a.json", annotations, words=("preloaded.py", "{}"), remedy="oc.share"),
     "list of dicts, spawn": Program(
-        "a.json", annotations, "import json", "held = json.load(open(path))", remedy="Each process holds about as much"
+        "a.json", annotations, "import json\nheld = json.load(open(path))", remedy="Each process holds about as much"
     ),
     "gensim": Program(
         "v.kv",
-        by(
-            f"import gensim\n{RANDOM}\nk = gensim.models.KeyedVectors(100)\n"
-            "k.add_vectors([str(i) for i in range(80_000)], data)\nk.save(path, separately=['vectors'])"
-        ),
-        "import gensim",
-        "held = gensim.models.KeyedVectors.load(path)",
+        by(f"import gensim\n{VECTORS}\nk.save(path, separately=['vectors'])"),
+        "import gensim\nheld = gensim.models.KeyedVectors.load(path)",
         needs="gensim",
     ),
     "ONNX Runtime": Program(
-        "m.onnx", onnx_model, "import onnxruntime", "held = onnxruntime.InferenceSession(path)", needs="onnxruntime"
+        "m.onnx", onnx_model, "import onnxruntime\nheld = onnxruntime.InferenceSession(path)", needs="onnxruntime"
     ),
     "C++ server": Program("w.npy", numbers, words=("./server", "{}"), remedy="w.npy: map the file"),
-    "gunicorn": Program(
-        "w.npy",
-        numbers,
-        words=(sys.executable, "-m", "gunicorn", "-w", str(WORKERS), "-b", "unix:socket", "wsgi:app"),
-        needs="gunicorn",
-    ),
+    "gunicorn": Program("w.npy", numbers, words=(*OF_GUNICORN, "app:app"), needs="gunicorn"),
     "gunicorn --preload": Program(
-        "w.npy",
-        numbers,
-        words=(sys.executable, "-m", "gunicorn", "--preload", "-w", str(WORKERS), "-b", "unix:socket", "wsgi:app"),
-        needs="gunicorn",
-        remedy="",
+        "w.npy", numbers, words=(*OF_GUNICORN, "--preload", "app:app"), needs="gunicorn", remedy=""
     ),
-    "celery": Program(
-        "w.npy",
-        numbers,
-        words=(sys.executable, "-m", "celery", "-A", "tasks", "worker", "-c", str(WORKERS), "--loglevel", "WARNING"),
-        needs="celery",
-    ),
-    "allocator": Program("w.npy", numbers, words=(sys.executable, "allocator.py"), remedy=""),
+    "celery": Program("w.npy", numbers, words=OF_CELERY, needs="celery"),
+    "allocator": Program("w.npy", numbers, words=("allocator.py",), remedy=""),
 }
 
 
 def write_programs(folder: Path, program: Program) -> None:
-    settings = {"imports": program.imports, "load": program.load, "how": program.how, "workers": WORKERS}
-    texts = {"pool.py": POOL, "preloaded.py": PRELOADED}
-    for name, text in texts.items():
-        (folder / name).write_text(text.format(**settings))
-    (folder / "tasks.py").write_text(TASKS.format(folder=folder))
-    (folder / "wsgi.py").write_text(WSGI)
+    imports, _, load = program.load.partition("\n")
+    (folder / "pool.py").write_text(POOL.format(imports=imports, load=load, workers=WORKERS))
+    (folder / "preloaded.py").write_text(PRELOADED.format(workers=WORKERS))
     (folder / "allocator.py").write_text(ALLOCATOR)
-    if program.words[:1] == ("./server",):
+    if program.words[0] == "./server":
         if shutil.which("c++") is None:
             pytest.skip("there is no C++ compiler")
         (folder / "server.cpp").write_text(SERVER)
@@ -224,9 +177,16 @@ def write_programs(folder: Path, program: Program) -> None:
 @contextmanager
 def running(folder: Path, program: Program, prefix: tuple[str, ...] = ()) -> Iterator[list[int]]:
     """Start a program, wait until its memory is steady, and yield its processes."""
-    words = program.words or (sys.executable, "pool.py", "{}")
-    command = [*prefix, *(str(folder / program.file) if word == "{}" else word for word in words)]
-    environment = {**os.environ, "DATA": str(folder / program.file), "ONECOPY_CACHE": str(folder / "store")}
+    file = str(folder / program.file)
+    words = [file if word == "{}" else word for word in program.words]
+    command = [*prefix, *(words if words[0] == "./server" else [sys.executable, *words])]
+    environment = {
+        **os.environ,
+        "MODEL": file,
+        "ONECOPY_CACHE": str(folder / "store"),
+        "PYTHONPATH": str(served.PROGRAMS),
+    }
+    environment |= {"BROKER": str(folder), "LOADED": "process"}
     with (folder / "log").open("w") as log:
         child = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log, start_new_session=True)
         try:
@@ -267,14 +227,6 @@ def test_copies_and_the_memory_under_run_are_as_explained(tmp_path, name):
     assert found.copies == pytest.approx(truth, rel=0.05, abs=1 << 20)
     assert program.remedy in found.remedy
     assert bool(program.remedy) == bool(found.remedy)
-    measured = None
     if "onecopy run" in found.remedy:
         with running(tmp_path, program, RUN) as pids:
-            measured = oc.explain(pids).bytes
-        assert measured == pytest.approx(found.expected, rel=0.15)
-    values = {"hold": found.bytes, "copies": found.copies, "truth": truth, "expected": found.expected, "run": measured}
-    cells = [name, *("-" if value is None else f"{value / 1e6:.0f} MB" for value in values.values())]
-    print("|", " | ".join(cells), "|", found.remedy.splitlines()[:1], [str(one) for one in found.causes][:3])
-    if (folder := os.environ.get("EXPLAINED")) is not None:
-        with Path(folder).open("a") as file:
-            file.write("| " + " | ".join(cells) + " |\n")
+            assert oc.explain(pids).bytes == pytest.approx(found.expected, rel=0.15)

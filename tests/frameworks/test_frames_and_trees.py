@@ -11,9 +11,9 @@ import multiprocessing as mp, os, sys, functools
 import numpy as np
 import onecopy as oc
 {imports}
+from onecopy.memory import proc
 def private():
-    with open("/proc/self/smaps_rollup") as file:
-        return sum(int(line.split()[1]) << 10 for line in file if line.startswith("Anonymous:"))
+    return proc.rollup(os.getpid()).anonymous
 {functions}
 def work(_):
     barrier.wait()
@@ -41,7 +41,7 @@ def use(frame):
 SHARE = "def load():\n    return oc.share_object(functools.partial(build, 'f'), oc.file_key('f'), store='store')\n"
 CACHED = "def load():\n    return oc.cached(codec='object', store='store')(build)('f')\n"
 FRAMES = {
-    "pandas, pickle": ("import pandas as pd", PANDAS + SHARE, "pd.DataFrame(columns).to_pickle('f')"),
+    "pandas": ("import pandas as pd", PANDAS + SHARE, "pd.DataFrame(columns).to_pickle('f')"),
     "pandas, cached": ("import pandas as pd", PANDAS + CACHED, "pd.DataFrame(columns).to_pickle('f')"),
     "pyarrow": (
         "import pyarrow as pa, pyarrow.feather, pyarrow.compute as pc",

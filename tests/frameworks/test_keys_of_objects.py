@@ -13,9 +13,9 @@ import torch
 from onecopy.store.keys import digest_of
 
 
-def tensor(**attributes: Any) -> torch.Tensor:
-    made = torch.ones(2)
-    vars(made).update(attributes)
+def with_attributes(made: Any, **attributes: Any) -> Any:
+    for name, value in attributes.items():
+        setattr(made, name, value)
     return made
 
 
@@ -32,12 +32,6 @@ def computed(value: float) -> torch.Tensor:
     return made
 
 
-def frame(**attributes: Any) -> pd.DataFrame:
-    made = pd.DataFrame({"a": [1]})
-    vars(made).update(attributes)
-    return made
-
-
 def quantized(scale: float, zero: int) -> torch.Tensor:
     return torch._make_per_tensor_quantized_tensor(torch.tensor([10, 20], dtype=torch.uint8), scale, zero)
 
@@ -47,22 +41,15 @@ def by_channel(scales: list[float], axis: int, zero: int = 0) -> torch.Tensor:
     return torch._make_per_channel_quantized_tensor(raw, torch.tensor(scales), torch.tensor([zero, 1]), axis)
 
 
-def with_attrs(value: int) -> pd.DataFrame:
-    made = frame()
-    made.attrs["k"] = value
-    return made
+def coo(shape: tuple[int, int]) -> torch.Tensor:
+    return torch.sparse_coo_tensor(EYE.indices(), EYE.values(), shape, check_invariants=True)
 
 
 class Tagged(torch.Tensor):
     pass
 
 
-def tagged(value: int) -> torch.Tensor:
-    made = torch.ones(3).as_subclass(Tagged)
-    made.scale = value  # type: ignore[attr-defined]
-    return made
-
-
+FRAME = pd.DataFrame({"a": [1]})
 COMPLEX = torch.complex(torch.ones(2), torch.ones(2))
 EYE = torch.eye(3).to_sparse()
 PAIRS: dict[str, Callable[[], Any]] = {
@@ -73,8 +60,10 @@ PAIRS: dict[str, Callable[[], Any]] = {
     "requires_grad": lambda: (torch.ones(2), torch.ones(2, requires_grad=True)),
     "gradient": lambda: (with_gradient(1), with_gradient(2)),
     "gradient of what was computed": lambda: (computed(1), computed(2)),
-    "attribute": lambda: (tensor(tag=1), tensor(tag=2)),
-    "attribute of a subclass": lambda: (tagged(1), tagged(2)),
+    "attribute": lambda: tuple(with_attributes(torch.ones(2), tag=n) for n in (1, 2)),
+    "attribute of a subclass": lambda: tuple(
+        with_attributes(torch.ones(3).as_subclass(Tagged), scale=n) for n in (1, 2)
+    ),
     "scale": lambda: (quantized(0.1, 0), quantized(0.2, 0)),
     "zero point": lambda: (quantized(0.1, 0), quantized(0.1, 5)),
     "scales": lambda: (by_channel([0.1, 0.2], 0), by_channel([0.1, 0.3], 0)),
@@ -85,11 +74,8 @@ PAIRS: dict[str, Callable[[], Any]] = {
     "negated by a flag": lambda: (torch._neg_view(torch.ones(2)), -torch.ones(2)),
     "zeros": lambda: (torch._efficientzerotensor(2), torch._efficientzerotensor(3)),
     "sparse values": lambda: (torch.eye(3).to_sparse(), (torch.eye(3) * 2).to_sparse()),
-    "coalesced": lambda: (EYE, torch.sparse_coo_tensor(EYE.indices(), EYE.values(), EYE.shape, check_invariants=True)),
-    "sparse shape": lambda: (
-        EYE,
-        torch.sparse_coo_tensor(EYE.indices(), EYE.values(), (3, 4), check_invariants=True).coalesce(),
-    ),
+    "coalesced": lambda: (EYE, coo((3, 3))),
+    "sparse shape": lambda: (EYE, coo((3, 4)).coalesce()),
     "sparse layout": lambda: (torch.eye(3).to_sparse_csr(), torch.eye(3).to_sparse_csc()),
     "sparse places": lambda: (torch.eye(3).to_sparse_csr(), torch.eye(3).flip(0).to_sparse_csr()),
     "nested": lambda: (torch.nested.nested_tensor([torch.ones(2)]), torch.nested.nested_tensor([torch.ones(3)])),
@@ -97,9 +83,9 @@ PAIRS: dict[str, Callable[[], Any]] = {
         torch.nested.nested_tensor([torch.ones(2), torch.ones(3) * n], layout=torch.jagged) for n in (1, 2)
     ),
     "meta": lambda: (torch.empty(2, device="meta"), torch.empty(3, device="meta")),
-    "frame": lambda: (pd.DataFrame({"a": [1]}), pd.DataFrame({"a": [2]})),
-    "attrs of a frame": lambda: (with_attrs(1), with_attrs(2)),
-    "attribute of a frame": lambda: (frame(scale=1), frame(scale=2)),
+    "frame": lambda: (FRAME, FRAME * 2),
+    "attrs of a frame": lambda: tuple(with_attributes(FRAME.copy(), attrs={"k": n}) for n in (1, 2)),
+    "attribute of a frame": lambda: tuple(with_attributes(FRAME.copy(), scale=n) for n in (1, 2)),
 }
 
 

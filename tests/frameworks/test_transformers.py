@@ -33,7 +33,9 @@ def folder(tmp_path) -> Path:
 
 @pytest.fixture
 def load(folder, tmp_path) -> Callable[..., Any]:
-    """Give what loads the model of the folder, with a store of the test."""
+    """Give what loads the model of the folder, of which nothing is in memory, with a store of the test."""
+    for file in folder.glob("*.safetensors"):
+        oc.evict(file)
     return partial(from_pretrained, AutoModel, folder, store=tmp_path / "store")
 
 
@@ -57,59 +59,47 @@ def test_weights_are_cast_once_and_stay_mapped(load, folder, tmp_path, dtype):
 
 
 @pytest.mark.parametrize("dtype", ["auto", "float32"])
-def test_files_are_brought_into_memory_meanwhile(load, folder, tmp_path, dtype):
-    jobs = []
-    for file in folder.glob("*.safetensors"):
-        oc.evict(file)
+def test_files_are_brought_into_memory_meanwhile_but_none_beside_the_model(load, folder, tmp_path, dtype):
+    """Hubs have the weights a second time, as consolidated.safetensors: transformers reads what the index names."""
+    there, jobs = sorted(folder.glob("*.safetensors")), []
+    (folder / "consolidated.safetensors").write_bytes(there[0].read_bytes())
     load(dtype=dtype, warming=jobs.append)
-    (job,) = jobs
-    report = job.wait()
-    there = (
-        [artefact.path for artefact in oc.Store(tmp_path / "store").ls()]
-        if dtype == "float32"
-        else folder.glob("*.safetensors")
-    )
-    sizes = [file.stat().st_size for file in there]
-    assert len(sizes) > 1
+    report = jobs[0].wait()
+    if dtype == "float32":
+        casts = [artefact.path for artefact in oc.Store(tmp_path / "store").ls()]
+        assert len(casts) == len(there) > 1
+        there = casts
+    size = sum(file.stat().st_size for file in there)
     assert report.complete
-    assert sum(sizes) <= report.bytes < sum(sizes) + len(sizes) * 4096
+    assert size <= report.bytes < size + len(there) * 4096
     assert report.cached_after == nearly(report.bytes)
 
 
-def test_a_budget_of_warming_is_for_all_files(load, folder):
+def test_a_budget_of_warming_is_for_all_files(load):
     jobs = []
-    for file in folder.glob("*.safetensors"):
-        oc.evict(file)
     load(warming=jobs.append, max_bytes=1 << 20)
     report = jobs[0].wait()
     assert not report.complete
     assert 0 < report.filled <= 1 << 20
 
 
-def test_files_beside_the_model_are_not_touched(load, folder, tmp_path):
-    """Hubs have the weights a second time, as consolidated.safetensors: transformers reads what the index names."""
-    shards = sorted(folder.glob("*.safetensors"))
-    (folder / "consolidated.safetensors").write_bytes(shards[0].read_bytes())
-    jobs = []
-    load(dtype="torch.float32", warming=jobs.append)
-    report = jobs[0].wait()
-    casts = oc.Store(tmp_path / "store").ls()
-    assert len(casts) == len(shards)
-    assert report.bytes < sum(one.bytes for one in casts) + len(casts) * 4096
-
-
-def test_a_name_of_the_hub_is_no_folder(tmp_path, monkeypatch):
+def test_what_is_no_folder_of_weights_and_a_damaged_file_are_refused(load, folder, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FileNotFoundError, match="snapshot_download"):
         from_pretrained(AutoModel, "gpt2")
-
-
-def test_a_folder_without_weights_and_a_damaged_file_are_refused(load, folder, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"contains neither \*\.safetensors files nor pytorch_model\.bin"):
         from_pretrained(AutoModel, tmp_path)
-    file = min(folder.glob("*.safetensors"))
-    os.truncate(file, 1000)
-    with pytest.raises(oc.FormatError, match=file.name):
+    with pytest.raises(TypeError, match="first argument must be a class with from_pretrained"):
+        from_pretrained(str(tmp_path), AutoModel)
+    first, *_, last = sorted(folder.glob("*.safetensors"))
+    content = last.read_bytes()
+    last.unlink()
+    for dtype in ("auto", "float32"):
+        with pytest.raises(FileNotFoundError, match=str(last)):
+            load(dtype=dtype)
+    last.write_bytes(content)
+    os.truncate(first, 1000)
+    with pytest.raises(oc.FormatError, match=first.name):
         load(dtype="float32")
 
 
@@ -147,50 +137,27 @@ def test_a_folder_of_checkpoints_of_torch_is_loaded_as_transformers_loads_it(dty
 
 
 @pytest.mark.filterwarnings("ignore:`torch_dtype` is deprecated")
-@pytest.mark.parametrize("named", ["torch_dtype", "dict", "config"])
-def test_every_way_to_say_a_type_is_shared(load, named, folder):
-    given = {"torch_dtype": torch.float32}
-    if named == "dict":
-        given = {"dtype": {"": torch.float32}}
-    elif named == "config":
+@pytest.mark.parametrize("given", [{"torch_dtype": torch.float32}, {"dtype": {"": torch.float32}}, {}], ids=str)
+def test_every_way_to_say_a_type_is_shared(load, given, folder):
+    if not given:
         text = (folder / "config.json").read_text()
         assert '"dtype": "bfloat16"' in text
         (folder / "config.json").write_text(text.replace('"dtype": "bfloat16"', '"dtype": "float32"'))
-        given = {}
-    model = load(**given)
+    model, info = load(**given, output_loading_info=True)
     assert model.dtype == torch.float32
     assert {one.kind for one in weights_of(model)} == {"shared"}
+    assert not info["missing_keys"]
 
 
 def test_a_folder_in_the_folder_and_a_variant_are_found(folder, tmp_path):
-    one = AutoModel.from_pretrained(folder)
-    one.save_pretrained(tmp_path / "outer/inner", variant="v2")
-    (tmp_path / "outer/inner/model.safetensors").write_bytes(b"no model")
+    AutoModel.from_pretrained(folder).save_pretrained(tmp_path / "outer/inner", variant="v2")
+    for name in ("model", "consolidated.v2"):
+        (tmp_path / f"outer/inner/{name}.safetensors").write_bytes(b"no model")
+    given = {"subfolder": "inner", "dtype": "float32", "store": tmp_path / "store"}
     with pytest.raises(oc.FormatError, match="inner"):
-        from_pretrained(AutoModel, tmp_path / "outer", subfolder="inner")
-    model = from_pretrained(
-        AutoModel,
-        tmp_path / "outer",
-        subfolder="inner",
-        variant="v2",
-        dtype="float32",
-        store=tmp_path / "store",
-    )
+        from_pretrained(AutoModel, tmp_path / "outer", **given)
+    model = from_pretrained(AutoModel, tmp_path / "outer", variant="v2", **given)
     assert {one.kind for one in weights_of(model)} == {"shared"}
-
-
-def test_a_shard_that_is_missing_is_named_as_the_user_knows_it(load, folder):
-    gone = max(folder.glob("*.safetensors"))
-    gone.unlink()
-    for dtype in ("auto", "float32"):
-        with pytest.raises(FileNotFoundError, match=str(gone)):
-            load(dtype=dtype)
-
-
-def test_what_was_loaded_may_be_requested(load):
-    model, info = load(dtype="float32", output_loading_info=True)
-    assert {one.kind for one in weights_of(model)} == {"shared"}
-    assert not info["missing_keys"]
 
 
 def test_what_shares_nothing_is_reported(load):
@@ -209,8 +176,3 @@ def test_threads_that_load_at_once_get_their_own_and_the_environment_is_as_it_wa
     assert [model.dtype for model in models] == [torch.float32, torch.float16] * 2
     assert {one.kind for model in models for one in weights_of(model)} == {"shared"}
     assert os.environ["HF_DEACTIVATE_ASYNC_LOAD"] == "0"
-
-
-def test_swapped_arguments_are_refused_with_their_order(tmp_path):
-    with pytest.raises(TypeError, match="first argument must be a class with from_pretrained"):
-        from_pretrained(str(tmp_path), transformers.AutoModel)
