@@ -13,27 +13,17 @@ import onecopy as oc
 import onecopy.records
 
 
-@action(100)
-def share_nameless(w: World) -> None:
+@action(40)
+def share(w: World) -> None:
     with oc.share(w.rows) as table, oc.share(["a", None]), oc.share(w.pairs) as pairs:
         assert pairs["key 3"] == w.pairs["key 3"]
     refused(ValueError, table.__getitem__, 0)
-
-
-@action(40)
-def share_on_disk(w: World) -> None:
     with oc.share(w.rows, store=w.store) as rows:
         rows.warm()
         rows.pin()
-        assert rows[3]["id"] == 3
-
-
-@action(100)
-def share_with_key(w: World) -> None:
-    with oc.share(w.rows, "rows 1", store=w.folder / "store", source=w.json) as rows:
-        assert len(rows) == 50
-        with pickle.loads(pickle.dumps(rows)) as again:
-            assert again[7] == w.rows[7]
+    named = oc.share(w.rows, "rows 1", store=w.folder / "store", source=w.json)
+    with named, pickle.loads(pickle.dumps(named)) as again:
+        assert again[7] == w.rows[7]
     key = f"onecopy-actions of process {os.getpid()}"  # the store in memory is the user's own
     with oc.share(w.rows, key, store=oc.Store(place="memory")) as rows:
         assert rows.report is not None
@@ -72,13 +62,9 @@ def save_and_load_an_object(w: World) -> None:
 
 
 @action(40)
-def share_an_object(w: World) -> None:
+def cached_functions(w: World) -> None:
     assert oc.share_object(lambda: {"a": np.arange(500)}, "object", store=w.store)["a"][7] == 7
     refused(StopError, oc.share_object, stop, "object that fails", store=w.store)
-
-
-@action(40)
-def cached_functions(w: World) -> None:
     with oc.cached(inputs=[w.json], store=w.store)(lambda: [1, "a"])() as rows:
         assert list(rows) == [1, "a"]
     assert oc.cached(codec="object", store=w.store)(lambda n: {"a": np.arange(n)})(500)["a"][7] == 7
@@ -90,13 +76,9 @@ def cached_functions(w: World) -> None:
 def rows_of_a_list(w: World) -> None:
     with oc.open_records(w.list) as rows:
         assert len(list(rows)) == 10
-        assert rows[::2][-1] == 2**70
-        assert rows.select([1, 0, -1])[1] == "a"
-        assert rows.index(1) == 2
-        assert rows.count("a") == 1
+        assert (rows[::2][-1], rows.select([1, 0, -1])[1], rows.index(1), rows.count("a")) == (2**70, "a", 2, 1)
         assert 2.5 in rows
-        chain = rows.concat(["b"])
-        assert chain[-1] == "b"
+        assert rows.concat(["b"])[-1] == "b"
         assert rows.lazy[6] is not None
         assert repr(rows)
         part = rows[1:3]
@@ -162,20 +144,12 @@ class Known:
 @action()
 def rows_of_objects(w: World) -> None:
     onecopy.records.register(Known, lambda known: known.number, Known)
-    if not (w.folder / "objects.oc").exists():
-        objects = [
-            dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
-            {1, 2},
-            2**100,
-            np.arange(6).reshape(2, 3),
-            complex(1, 2),
-            Known(3),
-        ]
-        onecopy.records.save(w.folder / "objects.oc", objects)
-    with oc.open_records(w.folder / "objects.oc") as rows:
-        assert rows[0].year == 2026
-        assert rows[5].number == 3
-        assert len(list(rows)) == 6
+    path = w.folder / "objects.oc"
+    if not path.exists():
+        day = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+        onecopy.records.save(path, [day, {1, 2}, 2**100, np.arange(6).reshape(2, 3), complex(1, 2), Known(3)])
+    with oc.open_records(path) as rows:
+        assert [rows[0].year, rows[5].number, len(list(rows))] == [2026, 3, 6]
 
 
 @action(60)
@@ -221,15 +195,13 @@ def arrow(w: World) -> None:
         with oc.share(onecopy.records.arrow_rows(made)) as again:
             assert again[3]["id"] == 3
     assert made["id"][3].as_py() == 3
-    source = w.folder / "rows.parquet"
+    source, path = w.folder / "rows.parquet", w.out / "imported_parquet.oc"
     if not source.exists():
         pq.write_table(pa.table({"a": [1, 2], "b": ["x", None]}), source)
-    with onecopy.records.import_parquet(source, w.out / "imported_parquet.oc") as rows:
+    with onecopy.records.import_parquet(source, path) as rows:
         assert rows[0] == {"a": 1, "b": "x"}
     assert len(list(onecopy.records.parquet_rows(source))) == 2
-    refused(
-        (oc.FormatError, ValueError, OSError), onecopy.records.import_parquet, w.hostile, w.out / "imported_parquet.oc"
-    )
+    refused((oc.FormatError, ValueError, OSError), onecopy.records.import_parquet, w.hostile, path)
 
 
 @action(24)
