@@ -39,6 +39,7 @@ class World:
         self.out = folder / "out"
         self.out.mkdir()
         self.store = oc.Store(folder / "store")
+        (self.store.folder / "views").mkdir()  # as after a remote file: swept by each prune
         self._write_arrays()
         self._write_rows()
 

@@ -1,8 +1,7 @@
-// A read-only FUSE file system that shows the files of one folder, and delays, limits, fails, shortens or holds back
-// reads as a block of shared memory says, in which it counts them. Many threads serve, so that requests wait side by
-// side.
+// A read-only FUSE file system that shows the files of one folder, and delays, fails, shortens or holds back reads as a
+// block of shared memory says, in which it counts them. Many threads serve, so that requests wait side by side.
 //
-//   fuse_disk SOURCE MOUNT CONTROL_DESCRIPTOR REQUEST_BYTES IN_FLIGHT OPEN_FLAGS SECONDS_VALID READ_ONLY LIFETIME
+//   fuse_disk SOURCE MOUNT CONTROL_DESCRIPTOR REQUEST_BYTES OPEN_FLAGS SECONDS_VALID READ_ONLY LIFETIME
 //
 // It prints a line when it is mounted, and ends when its parent, its file system or its lifetime does: the kernel then
 // aborts all requests, so that no process waits for longer.
@@ -31,8 +30,6 @@
 
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
 // tests/support/fuse_disk.py has the same fields.
 struct Control {
   double seconds;           // of delay before each READ is answered
@@ -41,7 +38,6 @@ struct Control {
   std::int64_t error;
   std::uint64_t at_once;    // bytes that one READ gives at most, although the file goes on
   std::uint64_t size;       // bytes that each file has, at most: the rest is cut off
-  double bytes_per_second;  // of all READs together; 0: without a limit
   std::uint64_t hangs;      // not 0: READs wait until it is 0 again
   std::uint64_t reads;      // counted: READs that were answered
   std::uint64_t bytes;      // counted: their bytes
@@ -57,7 +53,6 @@ struct Served {
 Control* control = nullptr;
 std::vector<Served> files;  // inode 2 + i
 std::size_t request_bytes = 0;
-unsigned in_flight = 0;
 unsigned open_flags = 0;
 double seconds_valid = 0;
 
@@ -90,7 +85,6 @@ bool attributes(fuse_ino_t inode, struct stat& facts) {
 void initialise(void*, fuse_conn_info* connection) {
   connection->max_write = static_cast<unsigned>(request_bytes);  // the pages of a request, of reads too
   connection->max_read = static_cast<unsigned>(request_bytes);
-  if (in_flight != 0) connection->max_background = in_flight;
 }
 
 void look_up(fuse_req_t request, fuse_ino_t, const char* name) {
@@ -119,20 +113,6 @@ void open_file(fuse_req_t request, fuse_ino_t, fuse_file_info* opened) {
   fuse_reply_open(request, opened);
 }
 
-// Answers of `bytes` leave one after another.
-void wait_for_bandwidth(std::size_t bytes) {
-  static std::atomic<std::int64_t> free_at{0};  // ns
-  const double rate = shared(control->bytes_per_second).load();
-  if (rate <= 0) return;
-  const auto takes = static_cast<std::int64_t>(static_cast<double>(bytes) / rate * 1e9);
-  const auto now = Clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
-  std::int64_t begin = free_at.load();
-  std::int64_t end = 0;
-  do end = std::max<std::int64_t>(begin, now) + takes;
-  while (!free_at.compare_exchange_weak(begin, end));
-  std::this_thread::sleep_until(Clock::time_point(std::chrono::nanoseconds(end)));
-}
-
 void read_file(fuse_req_t request, fuse_ino_t inode, std::size_t asked, off_t position, fuse_file_info*) {
   const auto now = shared(control->in_flight).fetch_add(1) + 1;
   auto most = shared(control->most_in_flight).load();
@@ -156,7 +136,6 @@ void read_file(fuse_req_t request, fuse_ino_t inode, std::size_t asked, off_t po
     fuse_reply_err(request, errno);
     return;
   }
-  wait_for_bandwidth(static_cast<std::size_t>(got));
   shared(control->reads).fetch_add(1);
   shared(control->bytes).fetch_add(static_cast<std::uint64_t>(got));
   fuse_reply_buf(request, buffer.data(), static_cast<std::size_t>(got));
@@ -177,14 +156,6 @@ void list_folder(fuse_req_t request, fuse_ino_t, std::size_t size, off_t from, f
   fuse_reply_buf(request, entries.data(), used);
 }
 
-void describe(fuse_req_t request, fuse_ino_t) {
-  struct statvfs facts{};
-  facts.f_bsize = facts.f_frsize = 4096;
-  facts.f_blocks = 1U << 20U;
-  facts.f_namemax = 255;
-  fuse_reply_statfs(request, &facts);
-}
-
 fuse_lowlevel_ops operations() {
   fuse_lowlevel_ops table{};
   table.init = initialise;
@@ -193,39 +164,29 @@ fuse_lowlevel_ops operations() {
   table.open = open_file;
   table.read = read_file;
   table.readdir = list_folder;
-  table.statfs = describe;
-  // What would change a file is refused; the kernel itself refuses it on a file system that is mounted read-only.
-  table.setattr = [](auto request, auto...) { fuse_reply_err(request, EROFS); };
-  table.mkdir = [](auto request, auto...) { fuse_reply_err(request, EROFS); };
-  table.unlink = [](auto request, auto...) { fuse_reply_err(request, EROFS); };
-  table.rename = [](auto request, auto...) { fuse_reply_err(request, EROFS); };
+  // A new file is refused here; the kernel itself refuses all changes on a file system that is mounted read-only.
   table.create = [](auto request, auto...) { fuse_reply_err(request, EROFS); };
   table.mknod = [](auto request, auto...) { fuse_reply_err(request, EROFS); };
-  table.symlink = [](auto request, auto...) { fuse_reply_err(request, EROFS); };
-  table.link = [](auto request, auto...) { fuse_reply_err(request, EROFS); };
-  table.write = [](auto request, auto...) { fuse_reply_err(request, EROFS); };
-  table.fallocate = [](auto request, auto...) { fuse_reply_err(request, EROFS); };
   return table;
 }
 
 }  // namespace
 
 int main(int count, char** words) {
-  if (count != 10) return 2;
+  if (count != 9) return 2;
   const std::filesystem::path source = words[1];
   void* memory = mmap(nullptr, sizeof(Control), PROT_READ | PROT_WRITE, MAP_SHARED, std::atoi(words[3]), 0);
   if (memory == MAP_FAILED) return 2;
   control = static_cast<Control*>(memory);
   request_bytes = std::strtoull(words[4], nullptr, 10);
-  in_flight = static_cast<unsigned>(std::atoi(words[5]));
-  open_flags = static_cast<unsigned>(std::atoi(words[6]));
-  seconds_valid = std::atof(words[7]);
+  open_flags = static_cast<unsigned>(std::atoi(words[5]));
+  seconds_valid = std::atof(words[6]);
   for (const auto& entry : std::filesystem::directory_iterator(source))
     files.push_back({entry.path().filename().string(), open(entry.path().c_str(), O_RDONLY | O_CLOEXEC)});
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  alarm(static_cast<unsigned>(std::atoi(words[9])));
+  alarm(static_cast<unsigned>(std::atoi(words[8])));
 
-  std::string options = "allow_other,max_read=" + std::to_string(request_bytes) + (words[8][0] == '1' ? ",ro" : "");
+  std::string options = "allow_other,max_read=" + std::to_string(request_bytes) + (words[7][0] == '1' ? ",ro" : "");
   std::string program = "fuse_disk";
   std::string flag = "-o";
   std::array<char*, 3> texts{program.data(), flag.data(), options.data()};
@@ -239,6 +200,5 @@ int main(int count, char** words) {
   fuse_loop_cfg_set_clone_fd(loop, 1);
   fuse_loop_cfg_set_max_threads(loop, 512);
   fuse_loop_cfg_set_idle_threads(loop, 512);
-  const int status = fuse_session_loop_mt(session, loop);
-  return status == 0 ? 0 : 1;
+  return fuse_session_loop_mt(session, loop) == 0 ? 0 : 1;
 }

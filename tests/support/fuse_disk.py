@@ -28,28 +28,16 @@ PROGRAM = ROOT / "build/tests/fuse_disk"
 class Faults(ctypes.Structure):
     """What the server does to reads, and what it counts; shared memory, so that a change takes effect at once."""
 
+    # fuse_disk.cpp describes them.
     _fields_ = (
-        ("seconds", ctypes.c_double),  # of delay before each READ is answered
-        ("fail_from", ctypes.c_uint64),  # a READ that touches [fail_from, fail_to) gets `error`
-        ("fail_to", ctypes.c_uint64),
-        ("error", ctypes.c_int64),
-        ("at_once", ctypes.c_uint64),  # bytes that one READ gives at most, although the file goes on
-        ("size", ctypes.c_uint64),  # bytes that each file has, at most: the rest is cut off
-        ("bytes_per_second", ctypes.c_double),  # of all READs together; 0: without a limit
-        ("hangs", ctypes.c_uint64),  # not 0: READs wait until it is 0 again
-        ("reads", ctypes.c_uint64),  # counted: READs that were answered
-        ("bytes", ctypes.c_uint64),  # counted: their bytes
-        ("in_flight", ctypes.c_uint64),  # READs that wait now
-        ("most_in_flight", ctypes.c_uint64),
+        ("seconds", ctypes.c_double),
+        *((name, ctypes.c_uint64) for name in ("fail_from", "fail_to", "error", "at_once", "size", "hangs")),
+        *((name, ctypes.c_uint64) for name in ("reads", "bytes", "in_flight", "most_in_flight")),
     )
 
     seconds: float
-    fail_from: int
-    fail_to: int
-    error: int
     at_once: int
     size: int
-    bytes_per_second: float
     hangs: int
     reads: int
     bytes: int
@@ -90,29 +78,14 @@ def fuse_disk(
     direct_io: bool = False,
     read_only: bool = False,
     seconds_valid: int = 0,
-    request_size: int = 128 << 10,
 ) -> Iterator[Faults]:
     """Serve files in a folder, for this process and its children alone; give the faults, which may be set any time.
 
-    Parameters
-    ----------
-    folder
-        Where to mount it; made if it is missing.
-    files
-        Contents by name, or a folder that has the files.
-    direct_io
-        Every read goes to the server, past the page cache; the kernel then refuses shared mappings (ENODEV).
-    read_only
-        Mounted read-only: the kernel refuses changes. Otherwise the server does.
-    seconds_valid
-        How long the kernel may believe the attributes of a file.
-    request_size
-        Bytes of one READ at most; 4 KiB to 1 MiB.
+    `files`: contents by name, or a folder that has the files. `direct_io`: every read goes to the server, past the page
+    cache; the kernel then refuses shared mappings (ENODEV). `read_only`: the kernel refuses changes; otherwise the
+    server does. `seconds_valid`: how long the kernel may believe the attributes of a file.
 
-    Raises
-    ------
-    OSError
-        The server cannot be built, no /dev/fuse, or no right to mount.
+    OSError: the server cannot be built, no /dev/fuse, or no right to mount.
     """
     program = built_program()
     enter_own_mounts()
@@ -128,7 +101,7 @@ def fuse_disk(
         faults = Faults.from_buffer(mmap.mmap(shared, ctypes.sizeof(Faults)))
         faults.at_once = faults.size = UNLIMITED
         flags = 1 * direct_io | 2  # pages that are cached survive the next opening of the file
-        words = [files, folder, shared, request_size, 0, flags, seconds_valid, int(read_only), int(PATIENCE)]
+        words = [files, folder, shared, 128 << 10, flags, seconds_valid, int(read_only), int(PATIENCE)]
         faults.server = subprocess.Popen(
             [program, *map(str, words)], pass_fds=[shared], stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )

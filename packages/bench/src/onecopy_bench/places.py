@@ -92,8 +92,8 @@ def high_latency(folder: Path, seconds: float) -> Iterator[Path]:
     """Mount a folder's files with FUSE, with a delay in seconds before each answer. Raise Unavailable on failure."""
     mount = Path(tempfile.mkdtemp(prefix="onecopy-bench-"))
     everything, shared = 2**64 - 1, os.memfd_create("onecopy-bench")
-    os.write(shared, struct.pack("dQQqQQdQ4Q", seconds, 0, 0, 0, everything, everything, 0.0, *[0] * 5))
-    words = map(str, (FUSE_SERVER, folder, mount, shared, FUSE_REQUEST, 0, 2, 1, 1, FUSE_LIFETIME_S))
+    os.write(shared, struct.pack("dQQqQQ5Q", seconds, 0, 0, 0, everything, everything, *[0] * 5))
+    words = map(str, (FUSE_SERVER, folder, mount, shared, FUSE_REQUEST, 2, 1, 1, FUSE_LIFETIME_S))
     with subprocess.Popen([*words], pass_fds=[shared], stdout=-1, stderr=-1, process_group=0) as server:
         os.close(shared)
         assert server.stdout is not None
