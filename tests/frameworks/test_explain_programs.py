@@ -84,10 +84,11 @@ def annotations(path: Path) -> None:
 
 
 def onnx_model(path: Path) -> None:
-    pytest.importorskip("onnx")
-    from tests.support.onnx_models import words_model
-
-    path.write_bytes(words_model(rows=125_000).SerializeToString())
+    onnx = pytest.importorskip("onnx")
+    weights = onnx.numpy_helper.from_array(np.random.default_rng(0).random((4000, 4000), np.float32), "w")
+    x, y = (onnx.helper.make_tensor_value_info(name, 1, [1, 4000]) for name in "xy")
+    graph = onnx.helper.make_graph([onnx.helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [x], [y], [weights])
+    onnx.save(onnx.helper.make_model(graph, ir_version=9, opset_imports=[onnx.helper.make_opsetid("", 18)]), path)
 
 
 def by(code: str) -> Callable[[Path], None]:

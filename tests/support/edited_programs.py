@@ -56,8 +56,9 @@ class Outer:
 ''',
     "app_of_test/lazy.py": """
 def __getattr__(name):
-    if name == 'DYNAMIC': return {dynamic}
+    if name == 'DYNAMIC': return globals()['_' + name]
     raise AttributeError(name)
+_DYNAMIC = {dynamic}
 """,
     "app_of_test/plugin.py": "X = {plugin}\n",
     "app_of_test/sub/__init__.py": "",

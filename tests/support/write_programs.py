@@ -117,7 +117,7 @@ class Program:
 
     def loaded_from(self, file: Any, kind: str) -> Any:
         if kind == "npy":
-            return np.fromfile(file, np.float64, offset=128) if self.random.random() < 0.2 else np.load(file)
+            return np.fromfile(file, np.float64, offset=128) if self.random.random() < 0.5 else np.load(file)
         if kind == "npz":
             with np.load(file) as archive:
                 return dict(archive)
