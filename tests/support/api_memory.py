@@ -156,25 +156,26 @@ def monitor(w: World) -> None:
 
 @action(24)
 def read_proc(w: World) -> None:
-    from onecopy.memory import cgroup, proc
-
     pid = os.getpid()
-    for read in (proc.rollup, proc.maps, proc.command_of, proc.name_of, proc.status, proc.stat, proc.io):
+    reads = [onecopy.memory.proc.rollup, onecopy.memory.proc.maps, onecopy.memory.proc.command_of]
+    reads += [onecopy.memory.proc.name_of, onecopy.memory.proc.status, onecopy.memory.proc.stat, onecopy.memory.proc.io]
+    for read in reads:
         assert read(pid)
-    assert proc.of_file(proc.smaps(pid), (1, 2**60), "/missing") == proc.regions_of(pid, w.bytes) == []
-    assert proc.process_text(pid, "comm")
-    assert proc.label_of(pid, "python")
-    assert pid in proc.children_of(os.getppid())
-    refused(ProcessLookupError, proc.stat, 2**22)
+    assert onecopy.memory.proc.of_file(onecopy.memory.proc.smaps(pid), (1, 2**60), "/missing") == []
+    assert onecopy.memory.proc.regions_of(pid, w.bytes) == []
+    assert onecopy.memory.proc.process_text(pid, "comm")
+    assert onecopy.memory.proc.label_of(pid, "python")
+    assert pid in onecopy.memory.proc.children_of(os.getppid())
+    refused(ProcessLookupError, onecopy.memory.proc.stat, 2**22)
     assert onecopy.files.page_cache.available_memory()
     onecopy.files.page_cache.expect_memory("1 MiB")
     refused(onecopy.errors.NotEnoughMemory, onecopy.files.page_cache.expect_memory, "1000 TB")
-    assert cgroup.charged_to(pid, []) in ({}, None)
-    cgroup.pressure()
+    assert onecopy.memory.cgroup.charged_to(pid, []) in ({}, None)
+    onecopy.memory.cgroup.pressure()
     onecopy.memory.container()
-    assert cgroup.kind_of((0, 1), str(w.bytes)) in ("file", "shmem")
-    cgroup.kills(w.folder)
-    for parse in (cgroup.parse_limit, cgroup.parse_pressure):
+    assert onecopy.memory.cgroup.kind_of((0, 1), str(w.bytes)) in ("file", "shmem")
+    onecopy.memory.cgroup.kills(w.folder)
+    for parse in (onecopy.memory.cgroup.parse_limit, onecopy.memory.cgroup.parse_pressure):
         refused(ValueError, parse, "x")
 
 
