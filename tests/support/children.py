@@ -12,7 +12,7 @@ import subprocess
 import sys
 import textwrap
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,20 +24,25 @@ CHILD_SECONDS = 100
 """How long a child may take, unless a test gives it more."""
 
 
-def run_python(code: str, *arguments: object) -> str:
-    """Run `code` in a fresh interpreter with warnings as errors; return its standard output."""
-    command = [sys.executable, "-W", "error", "-c", textwrap.dedent(code), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=CHILD_SECONDS, check=False)
+def finished(command: Sequence[str | Path], **settings: Any) -> str:
+    """Run a command, which must end with status 0; return its standard output."""
+    settings = {"timeout": CHILD_SECONDS, **settings}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **settings)
     assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout
+
+
+def run_python(code: str, *arguments: object) -> str:
+    """Run `code` in a fresh interpreter with warnings as errors; return its standard output."""
+    return finished([sys.executable, "-W", "error", "-c", textwrap.dedent(code), *map(str, arguments)])
 
 
 @contextlib.contextmanager
 def talking(code: str, *arguments: object, **settings: Any) -> Iterator[subprocess.Popen[str]]:
     """Run `code` in a fresh interpreter with warnings as errors, and pipes to talk to it; killed at the end."""
     command = [sys.executable, "-W", "error", "-c", textwrap.dedent(code), *map(str, arguments)]
-    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, **pipes, **settings) as process:
+    settings |= {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **settings) as process:
         try:
             yield process
         finally:
@@ -126,26 +131,21 @@ def call_in_child(
 
 def _answer(pipe: int, function: Callable[..., Any], arguments: tuple[Any, ...], uid: int | None) -> None:
     faulthandler.disable()  # some children are meant to die of a signal, without a report
+    good, answer, trace = True, None, ""
     try:
         if uid is not None:
             become(uid)
-        answer: tuple[bool, Any, str] = (True, function(*arguments), "")
+        answer = function(*arguments)
     except BaseException as error:
-        answer = (False, error, traceback.format_exc())
-    with os.fdopen(pipe, "wb") as file:
-        file.write(_pickled(answer))
-
-
-def _pickled(answer: tuple[bool, Any, str]) -> bytes:
-    """Pickle an answer that can be read again; else a ChildAnswerError with what it was."""
+        good, answer, trace = False, error, traceback.format_exc()
     try:
-        text = pickle.dumps(answer)
+        text = pickle.dumps((good, answer, trace))
         pickle.loads(text)  # an exception of its own signature can be written and not read
     except Exception as error:
-        good, value, trace = answer
-        what = f"an answer that cannot be pickled ({error}): {value!r}" if good else f"raised {value!r}\n{trace}"
-        return pickle.dumps((False, ChildAnswerError(what), trace))
-    return text
+        what = f"an answer that cannot be pickled ({error}): {answer!r}" if good else f"raised {answer!r}\n{trace}"
+        text = pickle.dumps((False, ChildAnswerError(what), trace))
+    with os.fdopen(pipe, "wb") as file:
+        file.write(text)
 
 
 def in_a_child(test: Callable[..., object]) -> Callable[..., None]:

@@ -110,10 +110,10 @@ Program = dict[str, str]
 
 
 def edited(before: Program, chance: random.Random, *fields: str) -> Program:
-    """Return a program with other texts of some fields, or of one; every third time with another version."""
-    changed = fields or [chance.choice(FIELDS)]
-    after = before | {field: chance.choice(CHOICES.get(field, VALUES)) for field in changed}
-    which = chance.choice(["version", "lib_version", "", "", "", ""])  # as careful people do
+    """Return a program with other texts of some fields; every third time with another version, as careful people do."""
+    texts = {field: [text for text in CHOICES.get(field, VALUES) if text != before.get(field)] for field in fields}
+    which = chance.choice(["version", "lib_version", "", "", "", ""])
+    after = before | {field: chance.choice(texts[field]) for field in fields}
     return after | ({which: f"{chance.randrange(9)}.{chance.randrange(9)}"} if which else {})
 
 
@@ -182,7 +182,7 @@ def compared(folder: Path, seeds: range) -> dict[str, Any]:
         place, at, results = PLACES[seed % len(PLACES)], folder / str(seed), dict[str, str]()
         given = first = edited({}, chance, *FIELDS) | {"version": "1.0", "lib_version": "0.1"}
         for step in range(5):
-            after = first if step in (0, 4) else edited(given, chance)
+            after = first if step in (0, 4) else edited(given, chance, FIELDS[(3 * seed + step) % len(FIELDS)])
             changed = {name for name in after if after[name] != given[name]}
             reinstall = step in (0, 4) or not changed.isdisjoint({"version", "lib_version", "early", "late"})
             reinstall |= place == "installed" and chance.random() < 0.5  # else the installed files are edited in place

@@ -4,13 +4,11 @@
 
 In each round workers that are forked or spawned use the library (`tests/support/mixed_load.py`); two of them live for
 many rounds. Workers, and their children that build, are killed at random moments. After each action a worker counts its
-descriptors, mappings, threads and children. After each round, when all are idle, the driver checks the files, the space
-of a small disk, the processes, the memory of the lasting workers, and that several readers of a file have one physical
-copy. A round prints a line.
+descriptors, mappings, threads and children. After each round the driver checks the files, the space of a small disk,
+the processes, the memory of the lasting workers, and that several readers of a file have one physical copy.
 
-With --state a run can be interrupted (Ctrl-C, or --piece) and is resumed by the same command: seed, round and time are
-in that file. A failure prints the seed and the plan of the round, keeps the folder, and ends with status 1; the next
-call with that state begins with that round.
+A round prints a line, and is recorded in the file of --state, from which the same command goes on. A failure prints the
+seed and the plan of the round, keeps the folder, and ends with status 1; the next call begins with that round.
 """
 
 import argparse
@@ -122,47 +120,34 @@ class Process:
     def __init__(self, ground: Ground, how: str) -> None:
         self.killed, self.reports = False, list[dict[str, Any]]()
         context: Any = multiprocessing.get_context(how)
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=serve, args=(ground, theirs), daemon=True)
-        self._process.start()
-        self.pid: int = self._process.pid
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=serve, args=(ground, theirs), daemon=True)
+        self.process.start()
+        self.pid: int = self.process.pid
         theirs.close()
-
-    def begin(self, seed: str) -> None:
-        self._pipe.send((seed, SECONDS))
 
     def report(self) -> dict[str, Any] | None:
         """Wait for the report; None if the driver killed the process."""
         try:
-            self.reports.append(self._pipe.recv())
+            self.reports.append(self.pipe.recv())
         except (EOFError, ConnectionResetError):
-            self._process.join()
-            self.expect_status(self._process.exitcode, of_killed=True)
+            self.process.join()
+            expect(self.killed and self.process.exitcode == -signal.SIGKILL, self.state())
             return None
         expect("failure" not in self.reports[-1], self.reports[-1].get("failure", ""))
         return self.reports[-1]
 
-    def expect_status(self, status: int, *, of_killed: bool) -> None:
-        good = -signal.SIGKILL if of_killed else 0
-        expect(status == good and self.killed >= of_killed, f"worker {self.pid} ended with status {status}")
+    def state(self) -> str:
+        return f"worker {self.pid} ended with status {self.process.exitcode}"
 
-    def end(self) -> None:
-        """End the process, which is idle, and check its status."""
+    def end(self, *, now: bool = False) -> None:
+        """End the process, which is idle, and check its status; `now`: kill it, if it has not ended."""
         with contextlib.suppress(BrokenPipeError):
-            self._pipe.send(None)
-        self.expect_status(self._ended(), of_killed=self.killed)
-
-    def end_now(self) -> None:
-        """Kill the process, if it has not ended."""
-        self._process.kill()
-        self._ended()
-
-    def _ended(self) -> int:
-        self._process.join()
-        status: int = self._process.exitcode
-        self._process.close()
-        self._pipe.close()
-        return status
+            self.process.kill() if now else self.pipe.send(None)
+        self.process.join()
+        expect(now or self.process.exitcode == (-signal.SIGKILL if self.killed else 0), self.state())
+        self.process.close()
+        self.pipe.close()
 
     def kill(self, pid: int) -> None:
         self.killed |= pid == self.pid
@@ -241,7 +226,7 @@ class Driver:
         for place, worker in enumerate(workers):
             seed = f"{self.seed} {number} {place}"
             self.plan.append(f"worker {worker.pid}: seed {seed!r}")
-            worker.begin(seed)
+            worker.pipe.send((seed, SECONDS))
         kills = self.kill_some(dice)
         found = [report for worker in workers if (report := worker.report())]
         while self.brief:
@@ -262,11 +247,9 @@ class Driver:
             itself = dice.random() < 0.4
             victim = dice.choice(self.brief if itself else [*self.lasting, *self.brief])
             pids = [] if victim.killed else [victim.pid] if itself else children.descendants_of(victim.pid)
-            if pids:
-                self.plan.append(
-                    f"{pids[-1]}, {'' if itself else 'child of '}{victim.pid}, killed after {moment:.1f} s"
-                )
-                victim.kill(pids[-1])
+            for pid in pids[-1:]:
+                self.plan.append(f"{pid} of {victim.pid}, killed after {moment:.1f} s")
+                victim.kill(pid)
                 kills += 1
         return kills
 
@@ -281,18 +264,16 @@ class Driver:
         for worker in [one for one in self.lasting if len(one.reports) >= LIFE]:
             self.lasting.remove(worker)
             worker.end()
-        columns = [" + ".join(f"{one[kind]}" for one in now) for kind in ("descriptors", "mappings")]
-        memory = " + ".join(f"{one['anonymous'] / MIB:.1f}" for one in now)
-        return f"lasting workers: {columns[0]} descriptors, {columns[1]} mappings, {memory} MiB anonymous"
+        found = (f"{kind} {' + '.join(f'{one[kind]:,}' for one in now)}" for kind in MORE)
+        return f"lasting workers: {'; '.join(found)}"
 
     def check_the_rest(self, number: int) -> str:
         """Check processes, files and memory while all workers are idle; return what there is."""
         wait_for(children.orphans, "processes")
         for kind in ("files", "scratch"):
             save(self.ground.place(kind, 0), 0)  # removes what killed writers left
-        places = itertools.product(("files", "inputs", "scratch"), range(FILES))
-        known = {"zeros", "image"} | {f"{kind}/{place}.oc" for kind, place in places}  # in the image is the small disk
-        others = ("store/", "disk/")
+        known = {f"{kind}/{n}.oc" for kind in ("files", "inputs", "scratch") for n in range(FILES)} | {"zeros", "image"}
+        others = ("store/", "disk/")  # in the image is the small disk
         wait_for(lambda: [name for name in names_in(self.folder) - known if not name.startswith(others)], "files")
         everything = number % 10 == 0
         self.store.prune(max_bytes=LIMIT, everything=everything)
@@ -312,9 +293,8 @@ class Driver:
         return f"store {len(artefacts)} files, {total / MIB:.1f} MiB; {self.count_copies()}"
 
     def end(self) -> None:
-        """Kill the workers that there are."""
         for worker in (*self.lasting, *self.brief):
-            worker.end_now()
+            worker.end(now=True)
 
     def empty_disk(self) -> int:
         """Remove all files from the small disk; return the blocks in use."""

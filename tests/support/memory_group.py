@@ -1,4 +1,4 @@
-"""A control group with a limit on memory, of version 2 or 1, whichever this machine lets us make."""
+"""Control groups that limit memory or a disk, of version 2 or 1, whichever this machine lets us make."""
 
 import contextlib
 import os
@@ -59,11 +59,19 @@ def memory_groups(limit: int, *names: str) -> Iterator[dict[str, Callable[[], No
 
 @contextlib.contextmanager
 def limited(limit: int) -> Iterator[Path]:
+    """Make a group with a limit; give its folder, and remove the group."""
     root, limit_file = place()
-    group = root / f"onecopy-tests-{os.getpid()}"
+    with group_with(root, limit_file, str(limit)) as group:
+        yield group
+
+
+@contextlib.contextmanager
+def group_with(root: Path, file: str, text: str, name: str = "") -> Iterator[Path]:
+    """Make a group below a folder, with a text in one of its files; give its folder, and remove the group."""
+    group = root / f"onecopy-tests-{os.getpid()}{name}"
     try:
         group.mkdir()
-        (group / limit_file).write_text(str(limit))
+        (group / file).write_text(text)
     except OSError as error:
         with contextlib.suppress(OSError):
             group.rmdir()
@@ -72,6 +80,20 @@ def limited(limit: int) -> Iterator[Path]:
         yield group
     finally:
         remove(group)
+
+
+@contextlib.contextmanager
+def slow_writing(device: int, bytes_per_s: int) -> Iterator[Callable[[], None]]:
+    """Make a group that writes this fast to a disk; give a function that moves the calling process into it."""
+    disk = f"{os.major(device)}:{os.minor(device)}"
+    root, file, text = ROOT, "io.max", f"{disk} wbps={bytes_per_s}"
+    if (ROOT / "blkio").exists():
+        root, file, text = ROOT / "blkio", "blkio.throttle.write_bps_device", f"{disk} {bytes_per_s}"
+    with group_with(root, file, text, "-disk") as group:
+        try:
+            yield lambda: enter(group)
+        finally:
+            enter(root)  # a group with a process in it cannot be removed
 
 
 def enter(group: Path) -> None:

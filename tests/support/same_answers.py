@@ -2,14 +2,13 @@
 
 import json
 import os
-import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tests.support.children import CHILD_SECONDS
+from tests.support.children import CHILD_SECONDS, finished
 from tests.support.places import ROOT
 
 PRELUDE = """
@@ -98,10 +97,7 @@ def outcomes(
     if run:
         command = [sys.executable, "-m", "onecopy", "run", "-q", "--report", str(report), *options, "--", *command]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONHASHSEED": "0"}
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=10 * CHILD_SECONDS, check=False
-    )
-    assert done.returncode == 0, done.stderr
+    finished(command, cwd=folder, env=environment, timeout=10 * CHILD_SECONDS)
     found = json.loads(report.read_text()) if run else {}
     return {name: Outcome(folder / str(number), found) for number, name in enumerate(cases)}
 
@@ -128,18 +124,11 @@ def same_answer(code: str, folder: Path, **settings: Any) -> Outcome:
 def run_shared(code: str, *arguments: object) -> str:
     """Run `code` under `onecopy run` with warnings as errors; return its standard output."""
     python = [sys.executable, "-W", "error", "-c", textwrap.dedent(code), *map(str, arguments)]
-    command = [sys.executable, "-m", "onecopy", "run", "-q", "--", *python]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=CHILD_SECONDS, check=False)
-    assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return done.stdout
+    return finished([sys.executable, "-m", "onecopy", "run", "-q", "--", *python])
 
 
 def run_reported(*command: object, folder: Path, before: tuple[str, ...] = ()) -> tuple[str, dict[str, Any]]:
     """Run a command under `onecopy run`; return its standard output and the report, a file in a folder."""
     report = folder / "report.json"
     run = [*before, sys.executable, "-m", "onecopy", "run", "-q", "--report", str(report), "--"]
-    done = subprocess.run(
-        [*run, *map(str, command)], capture_output=True, text=True, timeout=CHILD_SECONDS, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout, json.loads(report.read_text())
+    return finished([*run, *map(str, command)]), json.loads(report.read_text())

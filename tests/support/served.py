@@ -34,16 +34,8 @@ def made_model(path: Path, layers: int = 12) -> int:
 
 def plain(*arguments: str, **environment: str) -> str:
     """Run a program without onecopy; return its standard output."""
-    command = [*PYTHON, *arguments]
-    done = subprocess.run(
-        command,
-        cwd=PROGRAMS,
-        env={**os.environ, **environment},
-        check=True,
-        stdout=subprocess.PIPE,
-        timeout=CHILD_SECONDS,
-    )
-    return done.stdout.decode()
+    settings: dict[str, Any] = {"cwd": PROGRAMS, "env": {**os.environ, **environment}, "timeout": CHILD_SECONDS}
+    return subprocess.run([*PYTHON, *arguments], check=True, stdout=subprocess.PIPE, text=True, **settings).stdout
 
 
 def free_port() -> int:
@@ -111,30 +103,29 @@ class Running:
 
     def group(self) -> list[int]:
         """List the living processes of the session of the command."""
-        pids = [int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()]
-        return [pid for pid in pids if _session_of(pid) == self.process.pid and is_alive(pid)]
+        found = []
+        for name in filter(str.isdigit, os.listdir("/proc")):  # noqa: PTH208 - the numbers themselves
+            with suppress(ProcessLookupError):
+                if os.getsid(int(name)) == self.process.pid and is_alive(int(name)):
+                    found.append(int(name))
+        return found
 
     def stop(self, signum: int = signal.SIGTERM) -> str:
         """End the command as a service manager does; return what it printed. No process of it may be left."""
         self.process.send_signal(signum)
-        self.process.wait(CHILD_SECONDS)
-        until(lambda: not self.group(), "all processes to end")
-        return self.log
+        return self._ended()
 
     def kill(self) -> None:
         """End all processes of the session at once."""
         for pid in self.group():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        self._ended()
+
+    def _ended(self) -> str:
         self.process.wait(CHILD_SECONDS)
-        until(lambda: not self.group(), "killed processes to end")
-
-
-def _session_of(pid: int) -> int:
-    try:
-        return os.getsid(pid)
-    except ProcessLookupError:
-        return 0
+        until(lambda: not self.group(), "all processes to end")
+        return self.log
 
 
 @contextmanager

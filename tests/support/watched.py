@@ -8,10 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from typing import TYPE_CHECKING, Self
-
-if TYPE_CHECKING:
-    from types import TracebackType
+from typing import Any, Self
 
 TOUCH = """
     def touch(memory, begin=0, end=None, step=4096):
@@ -34,16 +31,12 @@ class Watched:
         lines += "\nimport sys\nprint('ready', flush=True)\nwhile sys.stdin.readline():\n"
         lines += textwrap.indent(textwrap.dedent(after), "    ") + "\n    print('done', flush=True)\n"
         command = [sys.executable, "-c", lines, *map(str, arguments)]
-        self.children: list[subprocess.Popen[str]] = []
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self.children: list[Any] = [subprocess.Popen(command, start_new_session=True, **pipes) for _ in range(count)]
         try:
-            for _ in range(count):
-                child = subprocess.Popen(
-                    command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
-                )
-                self.children.append(child)
             self._expect("ready")
         except BaseException:
-            self._kill()
+            self.__exit__()
             raise
 
     @property
@@ -52,7 +45,6 @@ class Watched:
 
     def go_on(self) -> None:
         for child in self.children:
-            assert child.stdin is not None
             child.stdin.write("\n")
             child.stdin.flush()
         self._expect("done")
@@ -65,19 +57,13 @@ class Watched:
 
     def _expect(self, word: str) -> None:
         for child in self.children:
-            assert child.stdout is not None
             line = child.stdout.readline()
             assert line == f"{word}\n", f"{line!r} came, not {word}; status {child.poll()}"
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._kill()
-
-    def _kill(self) -> None:
+    def __exit__(self, *_: object) -> None:
         for child in self.children:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)  # what it forked, too

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.support.slow_disk import NoSlowDiskError, slow_writing
+from tests.support.memory_group import NoMemoryGroupError, slow_writing
 from tests.support.writing import MIB
 
 import onecopy as oc
@@ -26,7 +26,7 @@ def test_who_writes_faster_than_the_disk_waits_and_keeps_to_the_cap(reserving, s
                     ours.flush()
                     same = all((ours.array[row] == row + 1).all() for row in range(ROWS))
                 return peak, over, bool(same)
-        except NoSlowDiskError as reason:
+        except NoMemoryGroupError as reason:
             return str(reason)
 
     found = in_child(write)
