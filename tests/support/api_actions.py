@@ -7,20 +7,21 @@ Actions are in api_arrays.py, api_records.py and api_memory.py; api_table.py say
 """
 
 import argparse
-import ctypes
-import gc
 import json
 import os
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.support import api_arrays, api_memory, api_records
 from tests.support.api_table import ACTIONS, Action, World, use_folder
 from tests.support.children import children_of
+
+from onecopy.memory.proc import rollup
+from onecopy.store.fork import free_unused_memory
 
 __all__ = ["ACTIONS", "GROUPS", "Action", "World", "covered", "leaks", "main", "measured", "use_folder"]
 
@@ -41,10 +42,7 @@ def covered() -> set[str]:
 
 def held(folder: Path) -> dict[str, int]:
     """Count what this process holds now, after a collection; memory is anonymous pages, in bytes."""
-    gc.collect()
-    _trim()
-    with open("/proc/self/smaps_rollup") as file:  # noqa: PTH123
-        anonymous = next(int(line.split()[1]) << 10 for line in file if line.startswith("Anonymous:"))
+    free_unused_memory()
     with open("/proc/self/maps") as file:  # noqa: PTH123
         mappings = sum(1 for _ in file)
     return {
@@ -55,15 +53,8 @@ def held(folder: Path) -> dict[str, int]:
         "children": len(children_of(os.getpid())),
         "files": sum(len(names) for top in (folder, Path("/dev/shm")) for _, _, names in os.walk(top)),
         "objects": sys.getallocatedblocks(),
-        "memory": anonymous,
+        "memory": rollup(os.getpid()).anonymous,
     }
-
-
-def _trim() -> None:
-    """Give free memory of the heap back, where the C library can (glibc)."""
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 def settled(folder: Path, before: dict[str, int]) -> dict[str, int]:
@@ -108,12 +99,6 @@ def leaks(grown: dict[str, int], times: int) -> dict[str, int]:
     return {kind: amount for kind, amount in grown.items() if amount > allowed[kind]}
 
 
-def _chosen(names: Iterable[str], group: str | None) -> list[Action]:
-    actions = [one for some in GROUPS.values() for one in some] if group is None else GROUPS[group]
-    wanted = set(names)
-    return [one for one in actions if not wanted or one.name in wanted]
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run actions in a temporary folder; print their names, or write what each left behind as JSON."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -125,7 +110,8 @@ def main(arguments: list[str] | None = None) -> int:
     found = {}
     with tempfile.TemporaryDirectory(prefix="onecopy-actions-") as folder:
         world = use_folder(Path(folder))
-        for one in _chosen(options.names, options.group):
+        groups = GROUPS.values() if options.group is None else [GROUPS[options.group]]
+        for one in (one for some in groups for one in some if one.name in (options.names or ACTIONS)):
             if one.lacking:
                 print(f"{one.name}: skipped, no {', '.join(one.lacking)}", flush=True)
                 continue

@@ -36,7 +36,6 @@ def opens(call: Callable[[], int]) -> bool:
 
 
 def has_memory_files() -> bool:
-    """Report whether files in memory can be created (memfd_create)."""
     return opens(lambda: os.memfd_create("probe"))
 
 

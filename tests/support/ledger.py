@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -80,10 +81,8 @@ class Recorder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.passed: dict[str, bool] = {}
-        self.skipped: dict[str, str] = {}
-        self.failed: dict[str, str] = {}
-        self.seconds: dict[str, float] = {}
+        self.passed, self.skipped, self.failed = dict[str, bool](), dict[str, str](), dict[str, str]()
+        self.seconds: dict[str, float] = defaultdict(float)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
         """Note a module that is skipped or cannot be imported."""
@@ -94,7 +93,7 @@ class Recorder:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note an outcome: the worst of the three phases."""
-        self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0.0) + report.duration
+        self.seconds[report.nodeid] += report.duration
         if report.failed:
             self.failed[report.nodeid] = report.when or ""
             self.passed.pop(report.nodeid, None)
@@ -105,13 +104,9 @@ class Recorder:
 
     def pytest_sessionfinish(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        text = {
-            "passed": list(self.passed),
-            "failed": list(self.failed),
-            "skipped": self.skipped,
-            "seconds": {name: round(seconds, 3) for name, seconds in self.seconds.items()},
-        }
-        self.path.write_text(json.dumps(text, indent=0))
+        seconds = {name: round(seconds, 3) for name, seconds in self.seconds.items()}
+        found = {"passed": list(self.passed), "failed": list(self.failed), "skipped": self.skipped, "seconds": seconds}
+        self.path.write_text(json.dumps(found, indent=0))
 
 
 def found_in(folders: Sequence[Path]) -> set[str]:
@@ -119,22 +114,13 @@ def found_in(folders: Sequence[Path]) -> set[str]:
     sessions = [read_results(path) for folder in folders for path in sorted(folder.glob("*.json"))]
     if not sessions:
         raise FileNotFoundError(f"no results in {' or '.join(map(str, folders))}: run make test-all")
-    passed = {name for session in sessions for name in session["passed"]}
-    collected = {name.partition("::")[0] for session in sessions for name in session["seconds"]}  # modules
+    ran = {name for session in sessions for name in session["passed"]}
+    ran |= {name.partition("::")[0] for session in sessions for name in session["seconds"]}  # modules, in any session
     reasons = {name: reason for session in sessions for name, reason in session["skipped"].items()}  # the last one's
-    lines = {
-        f"{name}: {reason}"
-        for name, reason in reasons.items()
-        if name not in passed
-        and name not in collected  # a module may be skipped in one session and collected in another
-    }
+    lines = {f"{name}: {reason}" for name, reason in reasons.items() if name not in ran}
     for path in (path for folder in folders for path in folder.glob("*.skips")):
         lines |= set(path.read_text().splitlines())
     return lines
-
-
-def written() -> set[str]:
-    return {line for line in LEDGER.read_text().splitlines() if line and not line.startswith("#")}
 
 
 def main() -> int:
@@ -149,11 +135,13 @@ def main() -> int:
         LEDGER.write_text(HEAD + "".join(f"{line}\n" for line in sorted(found)))
         print(f"{LEDGER.relative_to(ROOT)}: {len(found)} skips")
         return 0
-    expected = written()
-    for line in sorted(found - expected):
-        print(f"skipped, and not in {LEDGER.relative_to(ROOT)}: {line}")
-    for line in sorted(expected - found):
-        print(f"in {LEDGER.relative_to(ROOT)}, and not skipped: {line}")
+    expected = {line for line in LEDGER.read_text().splitlines() if line and not line.startswith("#")}
+    name = LEDGER.relative_to(ROOT)
+    for what, lines in (
+        (f"skipped, and not in {name}", found - expected),
+        (f"in {name}, and not skipped", expected - found),
+    ):
+        print("".join(f"{what}: {line}\n" for line in sorted(lines)), end="")
     print(f"{len(found)} skips, {len(expected)} expected")
     return 0 if options.report or found == expected else 1
 

@@ -98,13 +98,11 @@ def cached() -> Callable[[Path], int]:
 
 @pytest.fixture
 def cached_now() -> Callable[[Path], int]:
-    """Give a function that counts the bytes of a file in the page cache at this moment, in whole pages."""
     return lambda path: PAGE * pages_in_cache(path).count(1)
 
 
 @pytest.fixture
 def cached_pages() -> Callable[[Path], set[int]]:
-    """Give a function that lists the numbers of the pages of a file in the page cache."""
     return lambda path: {page for page, flag in enumerate(pages_in_cache(path)) if flag}
 
 
