@@ -475,16 +475,6 @@ view = module.weight.detach()[2:]
 module.weight.data.resize_(2000, 1000)[5] = 7
 print(view.shape, view[3].sum(), module.weight.shape, module.weight[:1000].sum())
 """,
-    "a dtype that NumPy does not have": """
-import safetensors.numpy
-import safetensors.torch
-torch.save(torch.ones(1 << 19), "x.pt")
-safetensors.torch.save_file({"x": torch.load("x.pt").bfloat16()}, "x.safetensors")
-try:
-    print(safetensors.numpy.load_file("x.safetensors")["x"].dtype)
-except Exception as error:
-    print(type(error), error)
-""",
     "pickles of methods": """
 torch.save(torch.ones(1 << 19), "x.pt")
 torch.load("x.pt")

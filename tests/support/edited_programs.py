@@ -182,7 +182,8 @@ def compared(folder: Path, seeds: range) -> dict[str, Any]:
         place, at, results = PLACES[seed % len(PLACES)], folder / str(seed), dict[str, str]()
         given = first = edited({}, chance, *FIELDS) | {"version": "1.0", "lib_version": "0.1"}
         for step in range(5):
-            after = first if step in (0, 4) else edited(given, chance, FIELDS[(3 * seed + step) % len(FIELDS)])
+            field = FIELDS[(3 * (seed // 6 * 3 + seed % 3) + step) % len(FIELDS)]  # in 24 seeds all, installed or not
+            after = first if step in (0, 4) else edited(given, chance, field)
             changed = {name for name in after if after[name] != given[name]}
             reinstall = step in (0, 4) or not changed.isdisjoint({"version", "lib_version", "early", "late"})
             reinstall |= place == "installed" and chance.random() < 0.5  # else the installed files are edited in place
