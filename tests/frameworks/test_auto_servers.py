@@ -51,14 +51,15 @@ def by_print(program: Running) -> Iterable[Answer]:
 
 def by_files(program: Running) -> Iterable[Answer]:
     """Return what processes write that answer together."""
-    folder = Path(f"{program.folder}/together-measured")
+    found: list[str] = []
 
-    def texts() -> list[str]:
-        return [text for path in folder.glob("*") if (text := path.read_text())]
+    def have_answered() -> bool:
+        found[:] = filter(None, (path.read_text() for path in (program.folder / "together-measured").glob("*")))
+        return len(found) == WORKERS or program.process.poll() is not None
 
-    until(lambda: len(texts()) == WORKERS or program.process.poll() is not None, "all tasks to answer", seconds=300)
-    assert len(texts()) == WORKERS, program.log
-    return map(json.loads, texts())
+    until(have_answered, "all tasks to answer", seconds=300)
+    assert len(found) == WORKERS, program.log
+    return map(json.loads, found)
 
 
 class Server(NamedTuple):

@@ -1,10 +1,9 @@
 """Frames and trees in several processes: what each holds privately, beside the frame or model that all use."""
 
-import subprocess
 import sys
 
 import pytest
-from tests.support.children import CHILD_SECONDS
+from tests.support.children import finished
 
 PROGRAM = """
 import multiprocessing as mp, os, sys, functools
@@ -55,11 +54,7 @@ FRAMES = {
 def most_private(folder, imports, functions, before):
     """Return the most private bytes that one of four processes needs to load and use something."""
     (folder / "program.py").write_text(PROGRAM.format(imports=imports, functions=functions, before=before))
-    done = subprocess.run(
-        [sys.executable, "program.py"], cwd=folder, capture_output=True, text=True, timeout=CHILD_SECONDS, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return int(done.stdout)
+    return int(finished([sys.executable, "program.py"], cwd=folder))
 
 
 @pytest.mark.parametrize("name", FRAMES)

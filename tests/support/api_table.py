@@ -23,20 +23,19 @@ class World:
     """A folder with the files that actions open: good ones, hostile ones, and space for what they write."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        self.folder, self.out = folder, folder / "out"
         self.arrays = {"a": np.arange(600, dtype=np.float32).reshape(20, 30), "b": np.arange(5), "c": np.zeros((0, 2))}
-        self.rows = [
-            {"id": i, "name": f"row {i}", "box": [0.5] * (i % 4), "more": {"x": i, "y": None}} for i in range(50)
-        ]
+        more = {"x": 1, "y": None}
+        self.rows = [{"id": i, "name": f"row {i}", "box": [0.5] * (i % 4), "more": more | {"x": i}} for i in range(50)]
         self.pairs = {f"key {i}": (i, [b"x", 2.5, None]) for i in range(50)}
-        self.model, self.misaligned = folder / "model.safetensors", folder / "plain.safetensors"
+        self.model, self.misaligned, self.hostile, self.missing, self.damaged, self.unchecked = (
+            folder / f"{name}.safetensors" for name in ("model", "plain", "hostile", "missing", "damaged", "unchecked")
+        )
+        self.list, self.table, self.dict, self.damaged_rows = (
+            folder / f"{name}.oc" for name in ("list", "table", "dict", "damaged_rows")
+        )
         self.index, self.bytes = folder / "model.safetensors.index.json", folder / "data.bin"
-        self.hostile, self.missing = folder / "hostile.safetensors", folder / "missing.safetensors"
-        self.damaged, self.damaged_rows = folder / "damaged.safetensors", folder / "damaged_rows.oc"
-        self.unchecked = folder / "unchecked.safetensors"
-        self.list, self.table, self.dict = folder / "list.oc", folder / "table.oc", folder / "dict.oc"
         self.json, self.jsonl, self.csv = folder / "rows.json", folder / "rows.jsonl", folder / "rows.csv"
-        self.out = folder / "out"
         self.out.mkdir()
         self.store = oc.Store(folder / "store")
         (self.store.folder / "views").mkdir()  # as after a remote file: swept by each prune
@@ -47,9 +46,9 @@ class World:
         oc.save(self.model, self.arrays, {"step": "12"}, align=64)
         oc.save(self.misaligned, {"a": np.zeros(3, "u1"), "b": np.arange(5)})
         oc.save(self.unchecked, self.arrays, checksum=False)
-        oc.save(self.folder / "shard-1.safetensors", {"x": np.arange(9)})
-        oc.save(self.folder / "shard-2.safetensors", {"y": np.arange(7)})
-        weight_map = {"x": "shard-1.safetensors", "y": "shard-2.safetensors"}
+        weight_map = {name: f"shard-{number}.safetensors" for number, name in enumerate("xy", 1)}
+        for name, file in weight_map.items():
+            oc.save(self.folder / file, {name: np.arange({"x": 9, "y": 7}[name])})
         self.index.write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
         self.bytes.write_bytes(bytes(range(256)) * 800)
         self.hostile.write_bytes(b"\xff" * 200)

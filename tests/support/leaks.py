@@ -114,11 +114,10 @@ def nothing_left(request: pytest.FixtureRequest) -> Iterator[None]:
     if not left_since(before):
         return
     end = time.monotonic() + PATIENCE
-    while True:
-        gc.collect()
-        if not (left := left_since(before)):
-            return
-        if time.monotonic() > end:
-            break
+    gc.collect()
+    while (left := left_since(before)) and time.monotonic() < end:
         time.sleep(0.02)
+        gc.collect()
+    if not left:
+        return
     pytest.fail("left behind: " + "; ".join(f"{kind}: {', '.join(names)}" for kind, names in left.items()))

@@ -24,14 +24,9 @@ def words_model(rows: int = 500, width: int = 128, layers: int = 3) -> onnx.Mode
         nodes.append(helper.make_node("MatMul", [f"x{layer}", f"w{layer}"], [f"x{layer + 1}"]))
     nodes.append(helper.make_node("Add", [f"x{layers}", "bias"], ["y"]))
     weights.append(numpy_helper.from_array(np.ones(width, np.float32), "bias"))
-    graph = helper.make_graph(
-        nodes,
-        "words",
-        [helper.make_tensor_value_info("ids", TensorProto.INT64, ["batch"])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", width])],
-        weights,
-        doc_string="rows by number",
-    )
+    ids = helper.make_tensor_value_info("ids", TensorProto.INT64, ["batch"])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["batch", width])
+    graph = helper.make_graph(nodes, "words", [ids], [y], weights, doc_string="rows by number")
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 

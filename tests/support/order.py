@@ -1,6 +1,7 @@
 """The order of tests: `--order reverse`, or `--order 7` for a shuffle by that seed. No test depends on another."""
 
 import random
+from typing import Any
 
 import pytest
 
@@ -15,15 +16,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     order = config.getoption("--order")
     if order is None:
         return
-    if order == "reverse":
-        items.reverse()
-        return
-    dice = random.Random(int(order))
     modules: dict[str, list[pytest.Item]] = {}
     for item in items:
         modules.setdefault(item.nodeid.partition("::")[0], []).append(item)
+    mix = list[Any].reverse if order == "reverse" else random.Random(int(order)).shuffle
     groups = list(modules.values())
-    dice.shuffle(groups)
-    for group in groups:
-        dice.shuffle(group)
+    for each in (groups, *groups):
+        mix(each)
     items[:] = [item for group in groups for item in group]

@@ -106,17 +106,9 @@ def assemble(names: tuple[str, ...], error: int | None, machine: str) -> bytes:
 def refuse(*names: str, error: int | None = None) -> None:
     """Refuse these calls from now on, in this process and those it starts.
 
-    Parameters
-    ----------
-    names
-        Of calls (`NUMBERS`), and of what is refused for some arguments only (`PARTIAL`).
-    error
-        The errno of every refusal; None: what a kernel says that does not know the call or the argument.
-
-    Raises
-    ------
-    KeyError
-        A name, or this machine, is not in the tables.
+    `names`: calls (`NUMBERS`), and what is refused for some arguments only (`PARTIAL`). `error`: the errno of every
+    refusal; None: what a kernel says that does not know the call or the argument. KeyError: a name, or this machine, is
+    not in the tables.
     """
     program = assemble(names, error, platform.machine())
     buffer = ctypes.create_string_buffer(program, len(program))

@@ -3,6 +3,7 @@
 30 rounds of killing; with ONECOPY_TORTURE=1, 500.
 """
 
+import os
 import random
 import re
 import signal
@@ -15,7 +16,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.announcing import Announcing
 from tests.support.children import fork, status_of
 from tests.support.images import noise, read_back
 from tests.support.rounds import rounds
@@ -73,6 +73,26 @@ class Stitching:
         return names
 
 
+def status_after(work: Callable[[Callable[[], object]], bool], delay: float | None, *, is_killed: bool) -> int:
+    """Kill a forked process at the moment of `work` that it announces, or after a delay; return its status."""
+    reading, writing = os.pipe()
+
+    def announce() -> None:
+        os.write(writing, b".")
+        if is_killed:
+            signal.pause()
+
+    pid = fork(lambda: work(announce))
+    os.close(writing)
+    with os.fdopen(reading, "rb", buffering=0) as pipe:
+        announced = pipe.read(1) == b"." if delay is None else not time.sleep(delay)
+        if is_killed:
+            os.kill(pid, signal.SIGKILL)
+        status = status_of(pid)
+    assert announced, f"the process ended with status {status} before the moment came"
+    return status
+
+
 # An output, and how much of the canvas may be in memory.
 OUTPUTS = [("a.oc", None), ("a.oc", "8 MiB"), ("a.ome.tif", None), ("a.zarr", "8 MiB")]
 
@@ -98,13 +118,9 @@ def test_whoever_is_killed_while_stitching_leaves_nothing_that_the_next_does_not
         moment = list(moments)[number % len(moments)]
         subprocess.run(["rm", "-rf", stitching.path], check=True)
         before = stitching.names()
-        process = Announcing(moments[moment], waits=moment != "before it is in place")
-        if moment == "before it is in place":
-            assert process.end() == -signal.SIGSYS
-        else:
-            if moment == "at any moment":
-                time.sleep(rng.uniform(0, seconds))
-            process.kill(at_once=moment == "at any moment")
+        delay = rng.uniform(0, seconds) if moment == "at any moment" else None
+        dies = moment == "before it is in place"
+        assert status_after(moments[moment], delay, is_killed=not dies) == -(signal.SIGSYS if dies else signal.SIGKILL)
         left = stitching.names()
         if moment == "at the first tile":
             assert name not in left
