@@ -185,18 +185,16 @@ OF_USEARCH = {
         open("damaged", "wb").write(bytes(3 << 20)); print(attempt(Index.restore, "damaged"))""",
 }
 HNSWLIB = """
-    i = hnswlib.Index("l2", 32)
+    import hnswlib
+    i = hnswlib.Index("l2", 64)
     i.init_index(20_000, M=16, random_seed=1)
-    i.add_items(np.random.default_rng(0).random((20_000, 32), np.float32), num_threads=1)
+    i.add_items(x, num_threads=1)
     i.save_index("i.hnsw")
-    i = hnswlib.Index("l2", 32)
+    i = hnswlib.Index("l2", 64)
     i.load_index("i.hnsw", max_elements=30_000)
-    print(i.element_count, i.max_elements, i.knn_query(np.zeros((2, 32), np.float32), 3))
+    print(i.element_count, i.max_elements, i.knn_query(q, 3))
     for wrong in "none", 3:
-        try:
-            hnswlib.Index("l2", 32).load_index(wrong)
-        except Exception as error:
-            print(type(error), str(error)[:60])
+        print(attempt(hnswlib.Index("l2", 64).load_index, wrong)[:70])
     """
 ONE_COPY = """
 import multiprocessing as mp
@@ -255,7 +253,7 @@ def test_an_index_of_usearch_answers_from_a_snapshot_and_is_read_when_it_is_chan
 @pytest.mark.nightly
 def test_the_report_has_what_to_do_with_an_index_of_hnswlib(tmp_path):
     pytest.importorskip("hnswlib", reason="hnswlib is not installed")
-    outcome = same_answer(HNSWLIB, tmp_path, prelude=f"{PRELUDE}\nimport hnswlib")
+    outcome = same_answer(HNSWLIB, tmp_path, prelude=COMMON)
     assert outcome.shared == {}
     assert {reason.partition(":")[0] for reason in outcome.reasons} == {"hnswlib cannot map an index"}
 

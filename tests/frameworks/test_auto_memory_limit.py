@@ -46,20 +46,16 @@ def case(request, tmp_path, monkeypatch):
 def limited(command, folder, limit):
     """Give a server in a control group."""
     try:
-        with memory_group(limit) as enter, running(command, folder, enter=enter) as server:
+        with memory_group(limit) as enter, running([*command, "app:app"], folder, enter=enter) as server:
             yield server
     except NoMemoryGroupError as error:
         pytest.skip(str(error))
 
 
-def command_of(workers):
-    return [*PYTHON, *GUNICORN, "-w", str(workers), "app:app"]
-
-
 @pytest.mark.nightly
 def test_workers_alone_are_killed(case, tmp_path):
     workers, _, _, limit = case
-    with limited(command_of(workers), tmp_path, limit) as server:
+    with limited([*PYTHON, *GUNICORN, "-w", str(workers)], tmp_path, limit) as server:
         until(lambda: "SIGKILL" in server.log or server.process.poll() is not None, "the OOM killer", seconds=300)
 
 
@@ -72,7 +68,7 @@ def test_workers_under_onecopy_run_answer_and_train_each_for_itself(case, tmp_pa
     """Each constructs its model with random weights first: all at once need more than there is."""
     workers, path, alone, limit = case
     before = digest(path)
-    with limited([*RUN, *command_of(workers)], tmp_path, limit) as server:
+    with limited([*RUN, *PYTHON, *GUNICORN, "-w", str(workers)], tmp_path, limit) as server:
         answers = server.answers_of(workers, seconds=600)  # they load one after the other
         assert {answer["out"] for answer in answers.values()} == {alone["out"]}
         first = server.ask("/train")

@@ -14,17 +14,16 @@ from tests.support.waiting import until
 import onecopy as oc
 
 MIB = 1 << 20
-WAIT = "print('loaded', flush=True)\ninput()\n"
-SUM = "print(sum(float(tensor.double().sum()) for tensor in weights.values()), [*weights], tensor_of(weights))"
+TAIL = """
+weights = load(place)
+weights = weights if isinstance(weights, dict) else weights.state_dict()
+print("loaded", flush=True)
+input()
+print(sum(float(tensor.double().sum()) for tensor in weights.values()), [*weights], tensor_of(weights))
+"""
 PROGRAMS = {
-    "safetensors.torch.load_file": """
-from safetensors.torch import load_file
-weights = load_file(sys.argv[1] + "/model.safetensors")
-""",
-    "transformers.from_pretrained": """
-from transformers import AutoModel
-weights = AutoModel.from_pretrained(sys.argv[1]).state_dict()
-""",
+    "safetensors.torch.load_file": "from safetensors.torch import load_file as load\nplace += '/model.safetensors'",
+    "transformers.from_pretrained": "from transformers import AutoModel\nload = AutoModel.from_pretrained",
 }
 HEAD = """
 import sys
@@ -33,6 +32,7 @@ def tensor_of(weights):
     one = weights[max(weights, key=lambda name: weights[name].numel())]
     one.detach()[0] += 1  # as in the plain program: writable
     return one.shape, one.dtype, one.requires_grad, one.is_contiguous(), one.storage_offset(), float(one.sum())
+place = sys.argv[1]
 """
 
 
@@ -50,7 +50,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("function", PROGRAMS)
 def test_mapped_weights_are_read_ahead_on_a_slow_file_system(model, tmp_path, function):
     skip_without_fuse(tmp_path / "probe")
-    program = [sys.executable, "-c", HEAD + PROGRAMS[function] + WAIT + SUM, tmp_path / "fuse"]
+    program = [sys.executable, "-c", HEAD + PROGRAMS[function] + TAIL, tmp_path / "fuse"]
     report = tmp_path / "report.json"
     under_run = [sys.executable, "-m", "onecopy", "run", "-q", "--report", report, "--", *program]
     size = (model / "model.safetensors").stat().st_size

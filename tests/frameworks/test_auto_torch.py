@@ -160,11 +160,7 @@ file = io.BufferedReader(Decoding(checkpoint))
 LOADS = {
     "a model": ("torch.save(model(), checkpoint)", "torch.load(checkpoint, weights_only=False).state_dict()", None),
     "the old format": (OLD_FORMAT, "torch.load(checkpoint)", "torch before 1.6"),
-    "the old format by descriptor": (
-        f"{OLD_FORMAT}; file = open(os.open(checkpoint, os.O_RDONLY), 'rb', 0)",
-        "torch.load(file)",
-        "torch before 1.6",
-    ),
+    "the old format, open": (f"{OLD_FORMAT}; file = checkpoint.open('rb', 0)", "torch.load(file)", "torch before 1.6"),
     "an open file": ("file = checkpoint.open('rb')", "torch.load(file)", None),
     "a file that decodes": (DECODING, "torch.load(file)", None),
     "to meta": ("", "torch.load(checkpoint, map_location='meta') and saved", None),

@@ -3,6 +3,7 @@
 import array
 import collections
 import dataclasses
+import importlib
 import re
 import types
 from typing import Any, NamedTuple
@@ -39,15 +40,11 @@ class Box:
 
 def made(text: str) -> Any:
     """Return the value of an expression on the page."""
-    scope = {"array": array, "collections": collections, "types": types}
-    scope |= {"Names": Names, "Ages": Ages, "Point": Point, "Box": Box}  # type: ignore[dict-item]
-    for name in ("numpy", "torch", "pandas", "pyarrow", "polars", "scipy"):
-        if text.startswith(f"{name}."):
-            scope[name] = pytest.importorskip("scipy.sparse" if name == "scipy" else name)
-            if name == "scipy":
-                import scipy
-
-                scope[name] = scipy
+    scope: dict[str, Any] = {"array": array, "collections": collections, "types": types}
+    scope |= {"Names": Names, "Ages": Ages, "Point": Point, "Box": Box}
+    if (name := text.partition(".")[0]) in ("numpy", "torch", "pandas", "pyarrow", "polars", "scipy"):
+        pytest.importorskip("scipy.sparse" if name == "scipy" else name)
+        scope[name] = importlib.import_module(name)
     return eval(text, scope)
 
 

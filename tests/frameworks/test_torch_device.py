@@ -18,15 +18,8 @@ if torch.cuda.is_available():
 def path(tmp_path):
     path = tmp_path / "model.safetensors"
     rng = np.random.default_rng(1)
-    oc.save(
-        path,
-        {
-            "big": rng.integers(0, 255, 70 << 20, np.uint8),
-            "weight": rng.standard_normal((4, 5)).astype(np.float32),
-            "bias": np.arange(5.0),
-            "none": np.zeros((0, 3), np.float32),
-        },
-    )
+    arrays = {"big": rng.integers(0, 255, 70 << 20, np.uint8), "weight": rng.random((4, 5), np.float32)}
+    oc.save(path, arrays | {"bias": np.arange(5.0), "none": np.zeros((0, 3), np.float32)})
     return path
 
 
@@ -65,9 +58,14 @@ def test_weights_that_are_larger_than_memory_reach_a_device_through_a_window(pat
 @pytest.mark.parametrize("names", [None, ["bias", "weight"]])
 def test_a_real_device_has_what_the_file_has(path, names):
     state = oc.torch.load(path, names=names, device="cuda")
-    for name, tensor in oc.torch.load(path, names=names).items():
-        assert state[name].is_cuda
-        assert torch.equal(state[name].cpu(), tensor)
+    assert all(tensor.is_cuda for tensor in state.values())
+    assert_equal(state, oc.torch.load(path, names=names))
+
+
+def assert_equal(state, expected):
+    assert {name: torch.equal(tensor.cpu(), expected[name]) for name, tensor in state.items()} == dict.fromkeys(
+        expected, True
+    )
 
 
 @needs_cuda
@@ -84,9 +82,7 @@ def test_safetensors_on_a_real_device(path, is_cached):
         part = file.get_slice("weight")[1:3]
     assert torch.equal(part.cpu(), expected["weight"][1:3])
     for state in (one_by_one, *twice, load_file(path, "cuda")):
-        assert {name: torch.equal(tensor.cpu(), expected[name]) for name, tensor in state.items()} == dict.fromkeys(
-            expected, True
-        )
+        assert_equal(state, expected)
 
 
 @needs_cuda
