@@ -273,7 +273,7 @@ class Driver:
         for kind in ("files", "scratch"):
             save(self.ground.place(kind, 0), 0)  # removes what killed writers left
         known = {f"{kind}/{n}.oc" for kind in ("files", "inputs", "scratch") for n in range(FILES)} | {"zeros", "image"}
-        others = ("store/", "disk/")  # in the image is the small disk
+        others = ("store/", "disk/")  # and in "image" is the small disk
         wait_for(lambda: [name for name in names_in(self.folder) - known if not name.startswith(others)], "files")
         everything = number % 10 == 0
         self.store.prune(max_bytes=LIMIT, everything=everything)
