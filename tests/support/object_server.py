@@ -79,9 +79,7 @@ class Objects:
         return f"{self.url}/{name}"
 
     def tag_of(self, name: str) -> str:
-        if name not in self.tags:
-            return f'"{hashlib.md5(self.contents[name]).hexdigest()}"'
-        return self.tags[name]
+        return self.tags[name] if name in self.tags else f'"{hashlib.md5(self.contents[name]).hexdigest()}"'
 
     def count(self, nbytes: int) -> None:
         """Add to `served`; several connections do."""
@@ -109,12 +107,9 @@ class Handler(BaseHTTPRequestHandler):
         pass
 
     def do_HEAD(self) -> None:
-        self.answer(with_body=False)
+        self.do_GET(with_body=False)
 
-    def do_GET(self) -> None:
-        self.answer(with_body=True)
-
-    def answer(self, *, with_body: bool) -> None:
+    def do_GET(self, *, with_body: bool = True) -> None:
         parts = urlsplit(self.path)
         name = unquote(parts.path).lstrip("/")
         found = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
@@ -125,11 +120,7 @@ class Handler(BaseHTTPRequestHandler):
         if self.objects.on_request is not None:
             self.objects.on_request(request)
         if name in self.objects.redirects:
-            self.send_response(302)
-            self.send_header("Location", self.objects.redirects[name])
-            self.send_more(name)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
+            self.refuse(302, Location=self.objects.redirects[name])
             return
         if self.objects.refusal is not None:
             self.refuse(self.objects.refusal.status, self.objects.refusal.body.encode() if with_body else b"")
@@ -184,8 +175,10 @@ class Handler(BaseHTTPRequestHandler):
         for header, value in self.objects.headers.get(name, {}).items():
             self.send_header(header, value)
 
-    def refuse(self, status: int, body: bytes = b"") -> None:
+    def refuse(self, status: int, body: bytes = b"", **fields: str) -> None:
         self.send_response(status)
+        for header, value in fields.items():
+            self.send_header(header, value)
         self.send_more(unquote(urlsplit(self.path).path).lstrip("/"))
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
