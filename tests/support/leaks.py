@@ -15,7 +15,6 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from tests.support.children import children_of, descriptors, orphans
@@ -35,17 +34,6 @@ KEPT_DESCRIPTORS = re.compile(
     rf"|{re.escape(sys.prefix)}/"
 )
 OURS = re.compile(rf"{re.escape(TEMPORARY)}/|/dev/shm/|/var/tmp/|/memfd:onecopy|/memfd:scratch")
-
-
-class Held(NamedTuple):
-    """What a process and the machine hold, each with a count."""
-
-    descriptors: Counter[str]
-    mappings: Counter[str]
-    threads: Counter[str]
-    children: Counter[str]
-    files: Counter[str]
-    hooks: Counter[str]
 
 
 def descriptors_of_tests() -> Counter[str]:
@@ -94,15 +82,19 @@ def hooks() -> Counter[str]:
     return Counter(one.__qualname__ for one in found if one.__module__.startswith("onecopy.auto"))
 
 
-def held() -> Held:
-    return Held(descriptors_of_tests(), mappings(), threads(), children(), files(), hooks())
+KINDS = {
+    one.__name__.partition("_")[0]: one for one in (descriptors_of_tests, mappings, threads, children, files, hooks)
+}
 
 
-def left_since(before: Held) -> dict[str, list[str]]:
+def held() -> dict[str, Counter[str]]:
+    """Count what this process and the machine hold, by kind."""
+    return {kind: count() for kind, count in KINDS.items()}
+
+
+def left_since(before: dict[str, Counter[str]]) -> dict[str, list[str]]:
     """List what is there now and was not before, by kind."""
-    now = held()
-    kinds = zip(Held._fields, before, now, strict=True)
-    return {kind: sorted((new - old).elements()) for kind, old, new in kinds if new - old}
+    return {kind: sorted((now - before[kind]).elements()) for kind, now in held().items() if now - before[kind]}
 
 
 @pytest.fixture(autouse=True)
