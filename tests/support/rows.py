@@ -1,29 +1,9 @@
-"""Types of objects that tests put into rows, and what it means for an object to have come back."""
+"""Integers that tests put into rows, and what it means for a value to have come back."""
 
-import dataclasses
-import enum
 import struct
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-
-
-class Colour(enum.Enum):
-    RED = 1
-    GREEN = "g"
-
-
-class Point(NamedTuple):
-    x: float
-    y: int
-
-
-@dataclasses.dataclass(frozen=True)
-class Box:
-    corner: Point
-    label: str | None
-    sizes: list[int]
-
 
 INTEGERS = [
     sign * 2**bits + more for bits in (7, 8, 15, 31, 53, 63, 64, 200) for sign in (1, -1) for more in (-1, 0, 1)

@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from tests.golden.records.classes import Colour, Point
 from tests.support.places import DATA, needs
-from tests.support.rows import INTEGERS, Colour, Point, same
+from tests.support.rows import INTEGERS, same
 
 import onecopy as oc
 import onecopy.records

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
-from tests.support.rows import Box, Point, same
+from tests.golden.records.classes import Box, Point
+from tests.support.rows import same
 
 import onecopy as oc
 import onecopy.records
@@ -142,7 +143,7 @@ def test_a_fraction_of_millions_of_digits_is_refused():
         oc.share([Fraction(1 << 100_000_000, 3)])
 
 
-ROWS = "tests.support.rows"
+ROWS = "tests.golden.records.classes"
 
 
 @pytest.mark.parametrize(
@@ -152,8 +153,8 @@ ROWS = "tests.support.rows"
         (f"namedtuple:{ROWS}:Point", (1,), "do not match the fields of Point: x, y"),
         (f"namedtuple:{ROWS}:Point", {"x": 1, "y": 2}, "do not match the fields of Point: x, y"),
         (f"enum:{ROWS}:Point", "x", f"{ROWS}.Point"),
-        (f"dataclass:{ROWS}:same", {}, f"{ROWS}.same"),
-        (f"enum:{ROWS}:np.bool_", "x", f"{ROWS}.np.bool_"),
+        (f"dataclass:{ROWS}:dataclasses.field", {}, f"{ROWS}.dataclasses.field"),
+        (f"enum:{ROWS}:dataclasses.Field", "x", f"{ROWS}.dataclasses.Field"),
         ("ZoneInfo", "/etc/passwd", "'/etc/passwd'"),
         ("ZoneInfo", "../../../etc/passwd", "/etc/passwd'"),
         ("Fraction", (1 << 100_000_000, 3), "Fraction"),
