@@ -1,4 +1,4 @@
-"""The tests of the modules that call the kernel, run again with refused calls; `make fallbacks` runs all of them."""
+"""The tests of the modules that call the kernel, run again with refused calls; `make fallbacks` runs more of them."""
 
 import subprocess
 import sys
@@ -17,34 +17,14 @@ MODULES = [
     "python/top/test_files.py",
 ]
 SAVING = ["python/arrays/test_saving_files.py", "processes/arrays/test_save_streams.py"]
-STORE = ["python/store/test_store.py", "processes/store/test_store_races.py"]
-SCRATCH = [
-    "python/scratch_arrays/test_scratch_arrays.py",
-    "processes/scratch_arrays/test_scratch_disks.py",
-    "processes/scratch_arrays/test_scratch_sharing.py",
-]
-IMAGES = [
-    f"../packages/images/tests/test_{name}.py"
-    for name in ("image_opening", "image_processes", "mosaic_processes", "image_sharing_processes")
-]
-PROCESSES = [f"processes/arrays/test_{name}.py" for name in ("other_users", "sharing", "truncation", "writer_faults")]
-# Where each of them matters; what is left out is what could not notice.
+# Tests that the matrix does not run, with what they are sensitive to.
 MATTERS = {
-    "no cachestat": ["python/page_cache/test_residency.py", "processes/arrays/test_other_users.py", *SCRATCH],
-    "cachestat forbidden": ["python/page_cache/test_residency.py"],
-    "no MADV_POPULATE_READ": ["python/page_cache/test_residency.py", "processes/arrays/test_truncation.py"],
-    "no O_TMPFILE": [*SAVING, *SCRATCH],
     "no memfd_create": ["python/project/test_examples.py"],
-    "process_vm_readv forbidden": ["processes/arrays/test_truncation.py"],
-    "no PAGEMAP_SCAN": ["processes/arrays/test_sharing.py", "processes/arrays/test_other_users.py"],
-    "no MADV_HUGEPAGE": ["processes/arrays/test_sharing.py"],
-    "no O_DIRECT": [
-        "python/top/test_files.py",
-        "python/scratch_arrays/test_scratch_arrays.py",
-        "../packages/images/tests/test_image_window.py",
+    "no O_DIRECT": ["../packages/images/tests/test_image_window.py"],
+    "no fallocate": [
+        f"../packages/images/tests/test_{name}.py"
+        for name in ("image_opening", "image_processes", "mosaic_processes", "image_sharing_processes")
     ],
-    "no F_OFD_SETLK": STORE,
-    "no fallocate": [*SAVING, *SCRATCH, *IMAGES],
 }
 
 
@@ -64,11 +44,6 @@ def test_the_rooms_pass_with_everything_refused_together(tmp_path):
 
 
 @pytest.mark.nightly
-def test_the_other_rooms_pass_with_everything_refused_together(tmp_path):
-    suite_passes(ALL, [*STORE, *SCRATCH, *PROCESSES], tmp_path)
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("name", MATTERS)
 def test_the_tests_where_it_matters_pass_with_one_thing_refused(name, tmp_path):
     suite_passes(REFUSED[name], MATTERS[name], tmp_path)

@@ -18,7 +18,7 @@ from onecopy import _core
 from onecopy.base.run_constants import KEEPER
 from onecopy.run import snapshot_server as keeping
 from onecopy.store import protocol, snapshots
-from onecopy.store.protocol import GET, HAVE, MADE, MAKE, WAIT
+from onecopy.store.protocol import GET, MADE, MAKE, WAIT
 from onecopy.store.snapshots import NoSnapshot, take
 
 MIB = 1 << 20
@@ -34,6 +34,11 @@ def file(tmp_path):
 def contents(taken):
     with taken:
         return os.pread(taken.descriptor, taken.nbytes, 0)
+
+
+def inode_of(path):
+    with take(str(path)) as taken:
+        return os.fstat(taken.descriptor).st_ino
 
 
 def test_the_same_contents_are_one_memory_and_other_contents_another(keeper, file):
@@ -112,6 +117,11 @@ def sealed(data, seals=fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WR
     return memory
 
 
+def send_made(made, memory):
+    socket.send_fds(made, [MADE], [memory])
+    os.close(memory)
+
+
 FORGED = {
     "not sealed": lambda size: sealed(bytes(size), 0),
     "not sealed against writes": lambda size: sealed(bytes(size), fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW),
@@ -125,9 +135,7 @@ def test_memory_that_is_not_a_sealed_copy_is_refused(keeper, file, name):
     with connection() as made:
         request(made, file)
         assert made.recv(16) == MAKE
-        memory = FORGED[name](2 * MIB)
-        socket.send_fds(made, [MADE], [memory])
-        os.close(memory)
+        send_made(made, FORGED[name](2 * MIB))
         assert made.recv(16) == b""
     assert contents(take(str(file))) == file.read_bytes()
 
@@ -138,82 +146,77 @@ def test_what_a_maker_sends_after_another_one_changes_nothing(keeper, file, monk
     with connection() as late:
         request(late, file)
         assert late.recv(16) == MAKE
-        with take(str(file)) as taken:
-            memory = sealed(bytes(2 * MIB))
-            socket.send_fds(late, [MADE], [memory])
-            os.close(memory)
-            assert late.recv(16) == b""
-            with take(str(file)) as again:
-                assert os.fstat(again.descriptor).st_ino == os.fstat(taken.descriptor).st_ino
+        inode = inode_of(file)
+        send_made(late, sealed(bytes(2 * MIB)))
+        assert late.recv(16) == b""
+        assert inode_of(file) == inode
 
 
-@pytest.mark.parametrize("message", [GET, b"%s x" % GET, b"%s 0 0" % GET, b"get0x", b"got 0"])
-def test_a_request_that_is_none_ends_its_connection_only(keeper, file, message):
-    with connection() as made, connection() as other:
-        request(made, file, message)
+def test_a_request_that_is_none_ends_its_connection_only(keeper, file):
+    for message in (GET, b"%s x" % GET, b"%s 0 0" % GET, b"get0x", b"got 0"):
+        with connection() as made:
+            request(made, file, message)
+            assert made.recv(16) == b""
+    with connection() as made:
+        made.send(b"get 0")  # without a file
         assert made.recv(16) == b""
-        request(other, file)
-        assert other.recv(16) == MAKE
-
-
-@pytest.mark.parametrize("message", [b"x", b"get 0", b"get wrong", b"made", b"log", b"\xff" * 60])
-def test_who_does_not_know_the_key_gets_nothing(keeper, file, message):
-    with stranger() as made:
-        request(made, file, message)
-        assert made.recv(16) == b""
+    with connection() as made:
+        request(made, Path("/dev/null"))
+        assert made.recv(16) in (b"", MAKE)
+    with connection() as made:
+        request(made, file)
+        request(made, file)
+        assert (made.recv(16), made.recv(16)) == (MAKE, b"")
+    for message in (b"x", b"get 0", b"get wrong", b"made", b"log", b"\xff" * 60):
+        with stranger() as made:  # who does not know the key
+            request(made, file, message)
+            assert made.recv(16) == b""
+    with connection() as made:
+        request(made, file)
+        assert made.recv(16) == MAKE
 
 
 def test_a_process_of_another_user_gets_what_its_own_user_made(keeper, file, nobody, in_child):
     file.chmod(0o644)
-    with take(str(file)) as of_root:
-        inode = os.fstat(of_root.descriptor).st_ino
+    inode = inode_of(file)
 
     def poison():
         with connection() as made:
             request(made, Path(file.name))
             answer = made.recv(16)
-            memory = sealed(b"\0" * 2 * MIB)
-            socket.send_fds(made, [MADE], [memory])
+            send_made(made, sealed(bytes(2 * MIB)))
             return answer
 
     assert in_child(poison, uid=nobody) == MAKE
-    with take(str(file)) as again:
-        assert os.fstat(again.descriptor).st_ino == inode
-        assert contents(again) == file.read_bytes()
+    assert inode_of(file) == inode
+    assert contents(take(str(file))) == file.read_bytes()
 
 
 def test_what_no_process_maps_is_released_when_there_is_much(keeper, tmp_path, monkeypatch):
     monkeypatch.setattr(keeping, "MAX_KEPT", 3)
-    paths = [tmp_path / str(i) for i in range(8)]
+    paths = [tmp_path / f"{i}.npy" for i in range(8)]
     for path in paths:
-        np.save(path.with_suffix(".npy"), np.arange(1 << 18))
-    held = take(str(paths[0].with_suffix(".npy")))
-    array = _core.owned_array(held.descriptor, 128, (5,), np.dtype(np.int64))
-    inode = os.fstat(held.descriptor).st_ino
-    held.close()
+        np.save(path, np.arange(1 << 18))
+    with take(str(paths[0])) as held:
+        array = _core.owned_array(held.descriptor, 128, (5,), np.dtype(np.int64))
+        inode = os.fstat(held.descriptor).st_ino
     for path in paths[1:]:
-        take(str(path.with_suffix(".npy"))).close()
+        take(str(path)).close()
     assert keeper.kept <= 4
-    with take(str(paths[0].with_suffix(".npy"))) as again:
-        assert os.fstat(again.descriptor).st_ino == inode
+    assert inode_of(paths[0]) == inode
     assert array.tolist() == [0, 1, 2, 3, 4]
 
 
 def test_what_was_used_last_is_released_last(keeper, tmp_path, monkeypatch):
     monkeypatch.setattr(keeping, "MAX_KEPT", 3)
-
-    def inode_of(name: str) -> int:
-        path = tmp_path / name
-        if not path.exists():
-            path.write_bytes(os.urandom(MIB))
-        with take(str(path)) as taken:
-            return os.fstat(taken.descriptor).st_ino
-
-    first, second, third = (inode_of(name) for name in "abc")
-    assert inode_of("a") == first
-    inode_of("d")  # releases one
-    assert (inode_of("a"), inode_of("c")) == (first, third)
-    assert inode_of("b") != second
+    a, b, c, d = paths = [tmp_path / name for name in "abcd"]
+    for path in paths:
+        path.write_bytes(os.urandom(MIB))
+    first, second, third = map(inode_of, (a, b, c))
+    assert inode_of(a) == first
+    inode_of(d)  # releases one
+    assert (inode_of(a), inode_of(c)) == (first, third)
+    assert inode_of(b) != second
 
 
 def test_a_peer_is_known_by_its_user_and_not_by_its_group(in_child):
@@ -238,8 +241,7 @@ def test_what_was_sent_to_a_process_that_has_not_opened_it_yet_is_kept(keeper, f
         request(made, file)
         _, (sent,), *_ = socket.recv_fds(made, 16, 1)
         take(str(tmp_path / "other")).close()
-        with take(str(file)) as again:
-            assert os.fstat(again.descriptor).st_ino == os.fstat(sent).st_ino
+        assert inode_of(file) == os.fstat(sent).st_ino
         os.close(sent)
 
 
@@ -281,12 +283,3 @@ def test_what_the_system_refuses_is_no_snapshot_and_what_times_out_does_so(keepe
     with pytest.raises(raised, match="refused") as found:
         take(str(file))
     assert raised is NoSnapshot or found.value.filename == str(file)
-
-
-def test_a_snapshot_is_given_with_the_descriptor_of_a_file_alone(keeper, file):
-    with connection() as made:
-        made.send(b"%s 0" % GET)
-        assert made.recv(16) == b""
-    with connection() as made:
-        request(made, file)
-        assert made.recv(16) in (MAKE, HAVE)

@@ -78,10 +78,16 @@ def repeated(work: Callable[[], object]) -> Iterator[None]:
         assert status_of(child) == 0
 
 
-def test_attaching_never_fails_because_another_process_prunes_and_lists(store):
-    keys = [f"key-{number}" for number in range(20)]
+@pytest.fixture
+def keys(store: oc.Store) -> list[str]:
+    """Give the keys of twenty artefacts that are in the store."""
+    keys = [f"key-{number:02}" for number in range(20)]
     for key in keys:
         store.get_or_build(key, lambda path: path.write_bytes(b"x" * 4096))
+    return keys
+
+
+def test_attaching_never_fails_because_another_process_prunes_and_lists(store, keys):
     with repeated(lambda: (store.prune(max_bytes=0, dry_run=True), store.ls())):
         for _ in range(500):
             for key in keys:
@@ -89,10 +95,7 @@ def test_attaching_never_fails_because_another_process_prunes_and_lists(store):
                 oc.Mapping(store.path(key)).close()
 
 
-def test_a_prune_beside_other_processes_that_list_and_prune_removes_the_least_recently_used(store):
-    keys = [f"key-{number:02}" for number in range(20)]
-    for key in keys:
-        store.get_or_build(key, lambda path: path.write_bytes(b"x" * 4096))
+def test_a_prune_beside_other_processes_that_list_and_prune_removes_the_least_recently_used(store, keys):
     with repeated(store.ls), repeated(lambda: store.prune(max_bytes=0, dry_run=True)):
         for _ in range(500):
             report = store.prune(max_bytes=18 * 4096, dry_run=True)
@@ -105,14 +108,12 @@ def test_eight_processes_that_build_at_once_leave_the_most_recently_used(tmp_pat
     for number in range(8):
         store.get_or_build(f"old-{number}", lambda path: path.write_bytes(b"x" * 4096))
     for turn in range(5):
+        own = {f"{turn}-{number}" for number in range(8)}
         builders = [
-            fork(
-                lambda key=f"{turn}-{number}": bool(store.get_or_build(key, lambda path: path.write_bytes(b"y" * 4096)))
-            )
-            for number in range(8)
+            fork(lambda key=key: store.get_or_build(key, lambda path: path.write_bytes(b"y" * 4096))) for key in own
         ]
         assert [status_of(pid) for pid in builders] == [0] * 8
-        assert {artefact.key for artefact in store.ls()} == {f"{turn}-{number}" for number in range(8)}
+        assert {artefact.key for artefact in store.ls()} == own
 
 
 @pytest.mark.slow
@@ -152,20 +153,30 @@ def test_a_file_with_a_lease_of_another_process_is_opened_when_it_ends_whatever_
     assert status_of(child) == 0
 
 
-def test_a_fork_while_a_thread_waits_leaves_the_wait_and_the_child_alone(store, log):
+@contextlib.contextmanager
+def building(store: oc.Store, log: Path) -> Iterator[None]:
+    """Build "k" in another process, which ends when the block does; it alone is to build."""
     go = gate()
     builder = fork(lambda: ask(store, Recipe("k", log, before=go.wait)))
     until(lambda: builds(log) == ["k"])
+    try:
+        yield
+    finally:
+        go.set()
+        assert status_of(builder) == 0
+    assert builds(log) == ["k"]
+
+
+def test_a_fork_while_a_thread_waits_leaves_the_wait_and_the_child_alone(store, log):
     answers: list[bool] = []
     thread = threading.Thread(target=lambda: answers.append(ask(store, Recipe("k", log))))
-    thread.start()
-    time.sleep(0.02)  # in the midst of it, most likely
-    children = [fork(lambda: ask(store, Recipe("k", log))) for _ in range(3)]
-    go.set()
-    assert [status_of(pid) for pid in (builder, *children)] == [0] * 4
+    with building(store, log):
+        thread.start()
+        time.sleep(0.02)  # in the midst of it, most likely
+        children = [fork(lambda: ask(store, Recipe("k", log))) for _ in range(3)]
+    assert [status_of(pid) for pid in children] == [0] * 3
     thread.join()
     assert answers == [True]
-    assert builds(log) == ["k"]
     assert suffixes(store) == [".about", ".oc"]
 
 
@@ -232,9 +243,6 @@ def test_ctrl_c_to_the_builder_leaves_nothing_and_the_next_one_builds(store, log
 
 
 def test_ctrl_c_to_one_that_waits_ends_the_wait_and_nothing_else(store, log):
-    go = gate()
-    builder = fork(lambda: ask(store, Recipe("k", log, before=go.wait)))
-    until(lambda: builds(log) == ["k"])
     waits = gate()
 
     def wait() -> bool:
@@ -242,10 +250,8 @@ def test_ctrl_c_to_one_that_waits_ends_the_wait_and_nothing_else(store, log):
         store.with_options(on_wait=lambda _: waits.set()).get_or_build("k", Recipe("k", log))
         return True
 
-    waiter = fork(wait)
-    assert waits.wait(PATIENCE)
-    os.kill(waiter, signal.SIGINT)
-    assert status_of(waiter) == 130
-    go.set()
-    assert status_of(builder) == 0
-    assert builds(log) == ["k"]
+    with building(store, log):
+        waiter = fork(wait)
+        assert waits.wait(PATIENCE)
+        os.kill(waiter, signal.SIGINT)
+        assert status_of(waiter) == 130
