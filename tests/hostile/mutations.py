@@ -2,8 +2,8 @@
 
 A change is one to four steps: bits, bytes, numbers of 2, 4 or 8 bytes that are at an edge, parts that are removed,
 doubled, moved or taken from another file, and a new length. What is opened then is listed and read: values, or an error
-of the file. Anything else is printed with its number, by which `--only` repeats it: another exception, a signal, more
-memory than 64 times the file and 64 MiB, more than two seconds.
+of the file. Anything else is printed with its number, by which `--first` repeats it: another exception, a signal, more
+memory than 64 times the file and 64 MiB, more than two seconds. A signal ends the run.
 
 What is read is not compared: most changes of data are not to be seen without a checksum.
 """
@@ -20,7 +20,6 @@ import tempfile
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -44,12 +43,8 @@ def flip(data: bytearray, chance: random.Random) -> None:
     data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
 
 
-def put_byte(data: bytearray, chance: random.Random) -> None:
-    data[chance.randrange(len(data))] = chance.choice([0, 1, 0x7F, 0x80, 0xFF, chance.randrange(256)])
-
-
 def put_number(data: bytearray, chance: random.Random) -> None:
-    size = chance.choice([2, 4, 8])
+    size = chance.choice([1, 2, 4, 8])
     if len(data) < size:
         return
     at = chance.randrange(len(data) - size + 1)
@@ -103,7 +98,7 @@ def resize(data: bytearray, chance: random.Random) -> None:
         data += bytes(chance.choice([1, 8, 4096]))
 
 
-STEPS = [flip, put_byte, put_number, put_number, put_digits, remove, double, move, take_from_another, resize]
+STEPS = [flip, flip, put_number, put_number, put_digits, remove, double, move, take_from_another, resize]
 CONTENTS = [(path, path.read_bytes()) for path in SOURCES]
 
 
@@ -140,80 +135,61 @@ def use(path: str) -> None:
                 opened.get(key)
 
 
-def work(numbers: range, state: mmap.mmap, folder: str) -> None:
-    """Try some in this process: `state` has the number at hand, and what was found so far is printed."""
+def outcome(path: str, nbytes: int) -> str:
+    """Use a changed file; return "opened", "refused", or what is wrong."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+    start, found = time.process_time(), "opened"
+    try:
+        use(path)
+    except EXPECTED:
+        found = "refused"
+    except Exception as error:  # whatever it is, it is a find
+        found = f"{type(error).__name__}: {error}"[:300]
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10) - before
+    if grown > MOST_BYTES + 64 * nbytes:
+        found = f"took {grown >> 20} MiB"
+    if (seconds := time.process_time() - start) > MOST_SECONDS:
+        found = f"took {seconds:.1f} s"
+    return found
+
+
+def work(numbers: range, at_hand: mmap.mmap, folder: str) -> int:
+    """Try some, whose number at hand is in shared memory; print what was found and the counts; 1 if anything was."""
     warnings.simplefilter("ignore")
     counts = Counter[str]()
     for number in numbers:
         source, content = mutation(number)
-        state[:8] = struct.pack("<q", number)
-        path = f"{folder}/{os.getpid()}{source.suffix}"
-        Path(path).write_bytes(content)
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
-        start, found = time.process_time(), "opened"
-        try:
-            use(path)
-        except EXPECTED:
-            found = "refused"
-        except Exception as error:  # whatever it is, it is a find
-            found = f"{type(error).__name__}: {error}"[:300]
-        grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10) - before
-        if grown > MOST_BYTES + 64 * len(content):
-            found = f"took {grown >> 20} MiB"
-        if (seconds := time.process_time() - start) > MOST_SECONDS:
-            found = f"took {seconds:.1f} s"
-        counts[found if found in ("opened", "refused") else "found"] += 1
+        at_hand[:] = struct.pack("<q", number)
+        path = Path(folder, f"changed{source.suffix}")
+        path.write_bytes(content)
+        found = outcome(str(path), len(content))
+        path.unlink()
+        counts[found] += 1
         if found not in ("opened", "refused"):
             print(f"{number} ({source.relative_to(GOLDEN)}): {found}", flush=True)
-        Path(path).unlink()
-    state[8:24] = struct.pack("<qq", counts["opened"], counts["refused"])
-    os._exit(1 if counts["found"] else 0)
-
-
-def run(numbers: range) -> Iterator[str]:
-    """Try some, in children that may die; yield what was found beside what they print, and in the end the counts."""
-    opened = refused = 0
-    at = numbers.start
-    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder, mmap.mmap(-1, 24) as state:
-        while at < numbers.stop:
-            state[:24] = struct.pack("<qqq", at, 0, 0)
-            portion = range(at, min(at + 20_000, numbers.stop))
-            child = os.fork()
-            if child == 0:
-                signal.alarm(600)
-                work(portion, state, folder)
-            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-            last, more_opened, more_refused = struct.unpack("<qqq", state[:24])
-            opened, refused = opened + more_opened, refused + more_refused
-            if status < 0:
-                yield f"{last} ({mutation(last)[0].relative_to(GOLDEN)}): {signal.Signals(-status).name}"
-                at = last + 1
-                continue
-            if status:
-                yield "see above"
-            at = portion.stop
-    print(f"{len(numbers)} changes: {opened} opened, {refused} refused", flush=True)
+    print(f"{len(numbers)} changes: {counts['opened']} opened, {counts['refused']} refused", flush=True)
+    return int(len(counts) > 2)
 
 
 def main() -> int:
-    """Read the command line; 1 if anything was found."""
+    """Read the command line, and try the changes in children that may die; 1 if anything was found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--first", type=int, default=0, help="the number of the first change")
-    parser.add_argument("--only", type=int, help="this one, in this process")
     options = parser.parse_args()
-    if options.only is not None:
-        source, content = mutation(options.only)
-        with tempfile.NamedTemporaryFile(suffix=source.suffix) as file:
-            file.write(content)
-            file.flush()
-            use(file.name)
-        return 0
-    found = 0
-    for line in run(range(options.first, options.first + options.count)):
-        print(line, flush=True)
-        found += 1
-    return 1 if found else 0
+    end, found = options.first + options.count, 0
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder, mmap.mmap(-1, 8) as at_hand:
+        for begin in range(options.first, end, 20_000):
+            child = os.fork()
+            if child == 0:
+                signal.alarm(600)
+                os._exit(work(range(begin, min(begin + 20_000, end)), at_hand, folder))
+            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+            found |= status != 0
+            if status < 0:
+                print(f"{struct.unpack('<q', at_hand[:])[0]}: {signal.Signals(-status).name}", flush=True)
+                break
+    return found
 
 
 if __name__ == "__main__":

@@ -100,80 +100,62 @@ EDGES = st.sampled_from([0, 1, -1, 7, 1 << 20, 3_100_000_000, 1 << 40, (1 << 63)
 Grown = tuple[list[dict[str, Any]], dict[str, Any]]
 
 
-class Grower:
-    """Draws a type with what is below it. What has buffers has a few values; what has none has as many as it likes."""
+Draw = Callable[[st.SearchStrategy[Any]], Any]
 
-    def __init__(self, draw: Callable[[st.SearchStrategy[Any]], Any]) -> None:
-        self.draw = draw
 
-    def grow(self, path: str, length: int, depth: int) -> Grown:
-        """Return a schema of so many values, and its buffers."""
-        few = length <= 3
-        kinds = ["null"]
-        if depth:
-            kinds += ["record", "fixed"]
-        if few:
-            kinds += ["integer", "real", "boolean", "text", "bytes", "bigint"]
-            kinds += ["list", "tuple", "map", "extension", "array"] if depth else []
-        kind = self.draw(st.sampled_from(kinds))
-        return getattr(self, f"grow_{kind}", self.grow_leaf)(kind, path, length, depth)
+def leaf(draw: Draw, kind: str, path: str, length: int) -> dict[str, Any]:
+    """Return the buffers of a type that has no other below it."""
+    if kind == "null":
+        return {}
+    if kind in ("integer", "real"):
+        dtype, shape, content = numbers("q", [draw(EDGES) for _ in range(length)])
+        return {f"{path}data": ("F64" if kind == "real" else dtype, shape, content)}
+    if kind == "boolean":
+        return {f"{path}data": numbers("B", [255] * ((length + 7) // 8))}
+    content = draw(st.binary(max_size=50)) if kind != "text" else b"text"
+    ends = numbers("i", [0, *[len(content)] * length])
+    return {f"{path}offsets": ends, f"{path}data": ("U8", [len(content)], content)}
 
-    def grow_leaf(self, kind: str, path: str, length: int, depth: int) -> Grown:  # noqa: ARG002 - all have it
-        if kind == "null":
-            return node("null", length), {}
-        if kind in ("integer", "real"):
-            values = [self.draw(EDGES) for _ in range(length)]
-            dtype, shape, content = numbers("q", values)
-            return node(kind, length), {f"{path}data": ("F64" if kind == "real" else dtype, shape, content)}
-        if kind == "boolean":
-            return node(kind, length), {f"{path}data": numbers("B", [255] * ((length + 7) // 8))}
-        content = self.draw(st.binary(max_size=50)) if kind != "text" else b"text"
-        return node(kind, length), {
-            f"{path}offsets": numbers("i", [0, *[len(content)] * length]),
-            f"{path}data": ("U8", [len(content)], content),
-        }
 
-    def grow_record(self, kind: str, path: str, length: int, depth: int) -> Grown:
-        fields = [f"f{i}" for i in range(self.draw(st.integers(0, 3)))]
-        return self.above(node, kind, length, [(f"{path}{name}.", length) for name in fields], depth, fields=fields)
+def grown(draw: Draw, path: str, length: int, depth: int) -> Grown:
+    """Draw a type of so many values with what is below it; return its schema and its buffers.
 
-    def grow_fixed(self, kind: str, path: str, length: int, depth: int) -> Grown:
-        count = self.draw(st.integers(0, 3))
-        return self.above(node, kind, length, [(f"{path}{i}.", length) for i in range(count)], depth)
-
-    def grow_list(self, kind: str, path: str, length: int, depth: int) -> Grown:
-        items = self.draw(LENGTHS)
-        names = ("key", "value") if kind == "map" else ("item",)
-        grown, buffers = self.above(node, kind, length, [(f"{path}{name}.", items) for name in names], depth)
-        return grown, buffers | {f"{path}offsets": numbers("q", [0, *[items] * length])}
-
-    grow_tuple = grow_map = grow_list
-
-    def grow_extension(self, kind: str, path: str, length: int, depth: int) -> Grown:
-        name = self.draw(st.sampled_from(NAMES))
-        return self.above(node, kind, length, [(f"{path}storage.", length)], depth, name=name)
-
-    def grow_array(self, kind: str, path: str, length: int, depth: int) -> Grown:  # noqa: ARG002
-        items = self.draw(st.sampled_from([0, 1, 8]))
-        ndim = self.draw(st.integers(0, 3))
-        more = {"name": "<f8", "ndim": ndim, "item_size": 8, "scalar": self.draw(st.booleans()), "items": items}
-        shape = [self.draw(EDGES) % 2**64 for _ in range(length * ndim)]
-        buffers = {
+    What has buffers has a few values; what has none has as many as it likes.
+    """
+    kinds = ["null", *(["record", "fixed"] if depth else [])]
+    if length <= 3:
+        kinds += ["integer", "real", "boolean", "text", "bytes", "bigint"]
+        kinds += ["list", "tuple", "map", "extension", "array"] if depth else []
+    kind = draw(st.sampled_from(kinds))
+    below, own, more = dict[str, int](), dict[str, Any](), dict[str, Any]()
+    if kind in ("record", "fixed"):
+        names = [f"f{i}" if kind == "record" else str(i) for i in range(draw(st.integers(0, 3)))]
+        below, more = dict.fromkeys(names, length), {"fields": names} if kind == "record" else {}
+    elif kind == "extension":
+        below, more = {"storage": length}, {"name": draw(st.sampled_from(NAMES))}
+    elif kind in ("list", "tuple", "map"):
+        items = draw(LENGTHS)
+        own = {f"{path}offsets": numbers("q", [0, *[items] * length])}
+        below = dict.fromkeys(["key", "value"] if kind == "map" else ["item"], items)
+    elif kind == "array":
+        items, ndim = draw(st.sampled_from([0, 1, 8])), draw(st.integers(0, 3))
+        more = {"name": "<f8", "ndim": ndim, "item_size": 8, "scalar": draw(st.booleans()), "items": items}
+        own = {
             f"{path}offsets": numbers("q", [0, *[items] * length]),
             f"{path}data": ("U8", [items * 8], bytes(items * 8)),
         }
-        return node(kind, length, **more), buffers | ({f"{path}shape": numbers("Q", shape)} if ndim != 1 else {})
-
-    def above(self, make: Any, kind: str, length: int, below: list[tuple[str, int]], depth: int, **more: Any) -> Grown:
-        grown = [self.grow(path, count, depth - 1) for path, count in below]
-        buffers = {name: one for _, found in grown for name, one in found.items()}
-        return make(kind, length, *(types for types, _ in grown), **more), buffers
+        if ndim != 1:
+            own[f"{path}shape"] = numbers("Q", [draw(EDGES) % 2**64 for _ in range(length * ndim)])
+    else:
+        own = leaf(draw, kind, path, length)
+    parts = [grown(draw, f"{path}{name}.", count, depth - 1) for name, count in below.items()]
+    schema = node(kind, length, *(types for types, _ in parts), **more)
+    return schema, {name: one for _, found in parts for name, one in found.items()} | own
 
 
 @st.composite
 def bombs(draw: Any) -> bytes:
-    schema, buffers = Grower(draw).grow("", draw(st.sampled_from([1, 1, 2, 1 << 40])), 4)
-    return file_of_rows(schema, buffers)
+    return file_of_rows(*grown(draw, "", draw(st.sampled_from([1, 1, 2, 1 << 40])), 4))
 
 
 def ways_of(path: Path) -> dict[str, Callable[[], object]]:

@@ -1,6 +1,5 @@
 """Small files with one bit flipped, 10,000 times, or cut at every 512 bytes. A child opens them, and must survive."""
 
-import os
 import random
 import tempfile
 import warnings
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.damage import flipped
 
 import onecopy as oc
 
@@ -64,13 +64,9 @@ def flip(path: Path) -> Counter[str]:
     data = min(entry.offset for entry in oc.open(path).entries)
     dice = random.Random(size)
     counts: Counter[str] = Counter()
-    with path.open("r+b", buffering=0) as file:
-        for number in range(FLIPS):
-            at = dice.randrange(data) if number % 2 else dice.randrange(size)
-            byte = os.pread(file.fileno(), 1, at)[0]
-            os.pwrite(file.fileno(), bytes([byte ^ 1 << dice.randrange(8)]), at)
+    for number in range(FLIPS):
+        with flipped(path, dice.randrange(data if number % 2 else size), 1 << dice.randrange(8)):
             counts[outcome(path)] += 1
-            os.pwrite(file.fileno(), bytes([byte]), at)
     assert outcome(path) == "passed"
     return counts
 

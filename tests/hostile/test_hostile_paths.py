@@ -7,6 +7,7 @@ import re
 import signal
 import socket
 import threading
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,7 +21,6 @@ from onecopy import cli
 from onecopy_monitor import read_recording
 
 pytestmark = pytest.mark.timeout(100)
-NOT_REGULAR = "open: not a regular file (a FIFO, socket or device): it cannot be mapped"
 
 
 def make_socket(path: Path) -> None:
@@ -40,29 +40,30 @@ def make_loop(path: Path) -> None:
     path.with_name("other").symlink_to(path)
 
 
-PLACES: dict[str, tuple[Callable[[Path], object], int, str]] = {
-    "nothing": (Path.exists, errno.ENOENT, "open: No such file or directory"),
-    "a folder": (Path.mkdir, errno.EISDIR, "Is a directory"),
-    "a FIFO without a writer": (os.mkfifo, errno.ENODEV, NOT_REGULAR),
-    "a socket": (make_socket, errno.ENXIO, "open: No such device or address"),
-    "a device of zeros": (lambda path: path.symlink_to("/dev/zero"), errno.ENODEV, NOT_REGULAR),
-    "a terminal": (make_terminal, errno.ENODEV, NOT_REGULAR),
-    "a dangling link": (lambda path: path.symlink_to("nowhere"), errno.ENOENT, "open: No such file or directory"),
-    "a loop of links": (make_loop, errno.ELOOP, f"open: {os.strerror(errno.ELOOP)}"),
-    "a file of /proc": (lambda path: path.symlink_to("/proc/self/status"), errno.ENODATA, "map: the file is empty"),
+PLACES: dict[str, tuple[Callable[[Path], object], int]] = {
+    "nothing": (Path.exists, errno.ENOENT),
+    "a folder": (Path.mkdir, errno.EISDIR),
+    "a FIFO without a writer": (os.mkfifo, errno.ENODEV),
+    "a socket": (make_socket, errno.ENXIO),
+    "a device of zeros": (lambda path: path.symlink_to("/dev/zero"), errno.ENODEV),
+    "a terminal": (make_terminal, errno.ENODEV),
+    "a dangling link": (lambda path: path.symlink_to("nowhere"), errno.ENOENT),
+    "a loop of links": (make_loop, errno.ELOOP),
+    "a file of /proc": (lambda path: path.symlink_to("/proc/self/status"), errno.ENODATA),
 }
 
 
 @pytest.mark.parametrize("kind", PLACES)
 def test_what_is_no_regular_file_is_reported_at_once(tmp_path, kind, capsys):
-    make, number, text = PLACES[kind]
+    make, number = PLACES[kind]
     path = tmp_path / "place"
     opened = make(path)
-    with pytest.raises(OSError, match=re.escape(text)) as raised:
+    with pytest.raises(OSError, match=str(path)) as raised:
         oc.open(path)
-    assert (raised.value.errno, raised.value.strerror, raised.value.filename) == (number, text, str(path))
+    assert (raised.value.errno, raised.value.filename) == (number, str(path))
+    assert number != errno.ENODEV or "not a regular file (a FIFO, socket or device)" in str(raised.value)
     assert cli.main(["ls", str(path)]) == 1
-    assert capsys.readouterr() == ("", f"onecopy: {path}: {text}\n")
+    assert capsys.readouterr() == ("", f"onecopy: {path}: {raised.value.strerror}\n")
     for fd in opened if isinstance(opened, tuple) else ():
         os.close(fd)
 
@@ -102,7 +103,7 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
-def spoil_while_opening(path: Path, rounds: int, mode: str) -> dict[str, int]:
+def spoil_while_opening(path: Path, rounds: int, mode: str) -> Counter[str]:
     """Open a file that is cut, grown and overwritten all the time; count what opening says."""
     good = path.read_bytes()
     stop = threading.Event()
@@ -118,14 +119,13 @@ def spoil_while_opening(path: Path, rounds: int, mode: str) -> dict[str, int]:
 
     thread = threading.Thread(target=spoil)
     thread.start()
-    told: dict[str, int] = {}
+    told = Counter[str]()
     for _ in range(rounds):
         try:
             oc.open(path, mode).close()
-            answer = "opened"
+            told["opened"] += 1
         except (oc.FormatError, OSError) as error:
-            answer = type(error).__name__
-        told[answer] = told.get(answer, 0) + 1
+            told[type(error).__name__] += 1
     stop.set()
     thread.join()
     return told
@@ -135,7 +135,7 @@ def spoil_while_opening(path: Path, rounds: int, mode: str) -> dict[str, int]:
 @pytest.mark.filterwarnings("ignore:.*checksum")
 def test_a_file_that_changes_while_it_is_opened_opens_or_is_an_error_and_never_a_signal(model, in_child, mode):
     told = in_child(spoil_while_opening, model, 3000, mode)
-    assert sum(told.values()) == 3000
+    assert told.total() == 3000
     assert set(told) <= {"opened", "FormatError", "OSError", "DataLost"}
     assert told["FormatError"] > 0
 

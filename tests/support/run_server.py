@@ -3,6 +3,7 @@
 import os
 import socket
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING
@@ -53,3 +54,12 @@ def request(made: socket.socket, path: Path, message: bytes = b"get 0") -> None:
     """Request the snapshot of a file."""
     with path.open("rb") as opened:
         socket.send_fds(made, [message], [opened.fileno()])
+
+
+@contextmanager
+def maker_of(path: Path) -> Iterator[socket.socket]:
+    """Give a connection of which the server has requested that its process makes the snapshot of a file."""
+    with connection() as made:
+        request(made, path)
+        assert made.recv(16) == b"make"
+        yield made

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -79,15 +78,6 @@ def test_arrays_tell_too(model):
 
 
 @in_a_child
-def test_a_loss_outlives_the_file_and_is_reported_once(path):
-    mapping, view = lose(path)
-    assert view[SIZE - 1] == 0
-    view.release()
-    mapping.close()
-    assert [raised_by(oc.files.check), raised_by(oc.files.check)] == [(errno.EIO, str(path), LEFT), None]
-
-
-@in_a_child
 def test_a_shorter_file_is_found_before_it_is_touched_and_without_the_guard(path):
     mapping = oc.Mapping(path)
     os.truncate(path, LEFT)
@@ -119,31 +109,6 @@ def test_parts_at_odd_offsets_and_private_pages(path):
     mine[SIZE - 1] = 7  # still private and writable
     assert mine[SIZE - 1] == 7
     assert raised_by(part.view) == raised_by(private.view) == (errno.EIO, str(path), LEFT - 5000)
-
-
-@in_a_child
-def test_many_threads_reading_while_the_file_is_cut(path):
-    oc.files.guard()
-    arrays = [np.frombuffer(oc.Mapping(path).view(), np.uint8) for _ in range(4)]
-    go, cut = threading.Barrier(9), threading.Event()
-    last = []
-
-    def read(array):
-        go.wait()
-        while not cut.is_set():
-            array[::512].sum()
-        last.append(int(array[::512].sum(dtype=np.int64)))
-
-    threads = [threading.Thread(target=read, args=(arrays[i % 4],)) for i in range(8)]
-    for thread in threads:
-        thread.start()
-    go.wait()
-    os.truncate(path, MIB)
-    cut.set()
-    for thread in threads:
-        thread.join()
-    assert last == [255 * MIB // 512] * 8
-    assert raised_by(oc.files.check) == (errno.EIO, str(path), MIB)
 
 
 @in_a_child

@@ -67,17 +67,18 @@ sys.exit(7)
 """
 
 
-def run(folder: Path, what: str, pause: float) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", PROGRAM, str(folder), what, str(pause)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+def ending(program: str, *arguments: object) -> tuple[int, str]:
+    """Run a program; return its status and what it wrote on stderr."""
+    command = [sys.executable, "-c", program, *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    return done.returncode, done.stderr
 
 
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("what", re.findall(r'^    "(\w+)": lambda', PROGRAM, re.MULTILINE))
 def test_the_process_exits_with_its_own_status(tmp_path: Path, what: str) -> None:
     for i in range(rounds(4, 100)):
-        done = run(tmp_path, what, 0.011 * (i % 10))
-        assert (done.returncode, done.stderr) == (7, "")
+        assert ending(PROGRAM, tmp_path, what, 0.011 * (i % 10)) == (7, "")
 
 
 ENDED = """
@@ -107,8 +108,7 @@ sys.exit(7)
 
 
 def test_a_thread_may_end_in_code_of_python_that_a_compiled_function_calls() -> None:
-    done = subprocess.run([sys.executable, "-c", ENDED], capture_output=True, text=True, check=False, timeout=100)
-    assert (done.returncode, done.stderr) == (7, "")
+    assert ending(ENDED) == (7, "")
 
 
 def test_a_sub_interpreter_is_refused() -> None:

@@ -4,7 +4,6 @@ Another file was cached in the group before, and has to stay there: the kernel w
 """
 
 import contextlib
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,7 +16,6 @@ from tests.support.children import call_in_child
 from tests.support.memory_group import NoMemoryGroupError, memory_group
 
 import onecopy as oc
-from onecopy.cli.convert import convert
 from onecopy.files.page_cache import residency
 
 MIB = 1 << 20
@@ -135,16 +133,9 @@ def save(files: Files) -> int:
         return file.nbytes
 
 
-def convert_file(files: Files) -> int:
-    paths = os.fspath(files.large), os.fspath(files.target)
-    report = convert(*paths, pattern="*", unknown="error", skip=False, drop_tied=False, align=None)
-    nbytes: int = report["nbytes"]
-    return nbytes
-
-
 @pytest.mark.parametrize(
     ("work", "window"),
-    [(verify, 0), (stream, WINDOW), (save, GROUP // 4), (convert_file, GROUP // 4)],
+    [(verify, 0), (stream, WINDOW), (save, GROUP // 4)],
 )
 def test_a_file_of_twice_the_memory_displaces_no_other(in_group, files, work, window):
     seen = in_group(work)

@@ -1,16 +1,15 @@
 """Files that exist in memory only, sealed, as another program would share them: opened through a descriptor."""
 
 import fcntl
-import multiprocessing
 import os
 import pickle
 import signal
 from collections.abc import Iterator
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.children import forked
 
 import onecopy as oc
 
@@ -46,39 +45,20 @@ def test_the_arrays_of_a_sealed_memory_file_are_shown_by_its_path(shared):
         assert not file.changed()
 
 
-def look(connection: Connection, path: str) -> None:
-    """In a child: open, report it, and sample on request."""
-    with oc.open(path) as file:
-        connection.send(file.identity)
-        connection.recv()
-        connection.send(bool(np.array_equal(file["weights"], WEIGHTS)))
-
-
-def create(connection: Connection, path: Path) -> None:
-    """In a child: share a memory file until killed."""
-    connection.send(sealed_copy(path))
-    connection.recv()
-
-
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_another_process_opens_it_by_the_path_of_its_owner_which_may_die(tmp_path, memfd, method):
+def test_another_process_opens_it_by_the_path_of_its_owner_which_may_die(tmp_path, memfd):
     oc.save(tmp_path / "arrays", {"weights": WEIGHTS})
-    context = multiprocessing.get_context(method)
-    owner_end, owner_side = context.Pipe()
-    reader_end, reader_side = context.Pipe()
-    owner = context.Process(target=create, args=(owner_side, tmp_path / "arrays"), daemon=True)
-    owner.start()
-    fd = owner_end.recv()
-    reader = context.Process(target=look, args=(reader_side, f"/proc/{owner.pid}/fd/{fd}"), daemon=True)
-    reader.start()
-    assert reader_end.recv()
-    os.kill(owner.pid, signal.SIGKILL)
-    owner.join(60)
-    assert owner.exitcode == -signal.SIGKILL
-    reader_end.send("now")
-    assert reader_end.recv() is True
-    reader.join(60)
-    assert reader.exitcode == 0
+    told, tell = os.pipe()
+
+    def own() -> None:
+        os.write(tell, b"%d" % sealed_copy(tmp_path / "arrays"))
+        signal.pause()
+
+    with forked(own) as owner:
+        file = oc.open(f"/proc/{owner}/fd/{int(os.read(told, 20))}")
+    with file:  # the owner has been killed
+        assert np.array_equal(file["weights"], WEIGHTS)
+    os.close(told)
+    os.close(tell)
 
 
 def test_a_handle_whose_number_means_another_file_elsewhere_is_an_error_there(shared, tmp_path, in_child):

@@ -68,7 +68,8 @@ def test_other_threads_run_while_a_file_system_does_not_answer(tmp_path, path):
     library = tmp_path / "slow.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, tmp_path / "slow.c", "-ldl"], check=True)
     code = """if True:
-        import os, sys, threading
+        import os, sys
+        from tests.support.turns import turns_of_another_thread
         from onecopy import _core
         fd = os.open(sys.argv[1], os.O_RDONLY)
         for name, call in {
@@ -77,18 +78,7 @@ def test_other_threads_run_while_a_file_system_does_not_answer(tmp_path, path):
             "default_folder": lambda: _core.default_folder(memory=False),
             "is_in_memory": lambda: _core.is_in_memory("/tmp"),
         }.items():
-            ran = []
-            ends = threading.Event()
-            def others():
-                while not ends.wait(0.01):
-                    ran.append(name)
-            thread = threading.Thread(target=others)
-            thread.start()
-            before = len(ran)
-            call()
-            print(name, len(ran) - before > 5)
-            ends.set()
-            thread.join()
+            print(name, turns_of_another_thread(call) > 5)
     """
     done = subprocess.run(
         [sys.executable, "-c", code, path],

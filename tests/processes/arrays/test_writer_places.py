@@ -4,7 +4,7 @@ import errno
 import functools
 import gc
 import os
-import re
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -40,19 +40,13 @@ def test_a_full_disk_is_reported_and_the_old_file_stays(disk, unnamed, reserved)
     folder = disk()
     path = folder / "model"
     oc.save(path, OLD)
-    before, free = path.read_bytes(), os.statvfs(folder).f_bfree
-    if folder.with_name("image").exists() or os.statvfs(folder).f_files > 10:  # not the one of few inodes
-        (folder / "ballast").write_bytes(bytes(3 * MIB))
-        free = os.statvfs(folder).f_bfree
-    else:
-        (folder / "last").touch()
+    before, has_inodes = path.read_bytes(), os.statvfs(folder).f_ffree > 1 or not os.statvfs(folder).f_files
+    (folder / "ballast").write_bytes(bytes(3 * MIB if has_inodes else 0))
+    free = os.statvfs(folder).f_bfree
     with pytest.raises(OSError, match="No space left") as raised:
         save_without(unnamed, path, *(() if reserved else ("fallocate",)))
     assert (raised.value.errno, raised.value.filename) == (errno.ENOSPC, str(path))
-    numbers = r"reserve space for: No space left on device: \d+ bytes are needed, \d+ are free"
-    reasons = rf"(save|reserve space for|write|flush): No space left on device|{numbers}"
-    assert re.fullmatch(reasons, raised.value.strerror)
-    assert [name for name in names_in(folder) if name not in {"ballast", "last", "lost+found"}] == ["model"]
+    assert set(names_in(folder)) - {"lost+found"} == {"ballast", "model"}
     assert (path.read_bytes(), os.statvfs(folder).f_bfree) == (before, free)
 
 
@@ -82,38 +76,26 @@ def test_a_link_to_another_disk_is_written_there(disk, path, unnamed):
     assert [name for name in names_in(folder) if name != "lost+found"] == names_in(path.parent) == ["model"]
 
 
-def make_link(path: Path, to: str) -> None:
-    path.unlink()
-    path.symlink_to(to)
-
-
-def make_fifo(path: Path) -> None:
-    path.unlink()
-    os.mkfifo(path)
-
-
 PLACES = {
-    "a folder": (lambda path: (path.unlink(), path.mkdir()), errno.EISDIR, "Is a directory"),
-    "a link to a folder": (lambda path: make_link(path, "."), errno.EISDIR, "Is a directory"),
-    "a link into nowhere": (lambda path: make_link(path, "no/where"), errno.ENOENT, "No such file or directory"),
-    "a loop of links": (lambda path: make_link(path, "model"), errno.ELOOP, os.strerror(errno.ELOOP)),
-    "a FIFO": (make_fifo, errno.EEXIST, "the target is a FIFO, socket or device, which cannot be replaced"),
-    "a device": (
-        lambda path: make_link(path, "/dev/null"),
-        errno.EEXIST,
-        "the target is a FIFO, socket or device, which cannot be replaced",
-    ),
+    "a folder": (Path.mkdir, errno.EISDIR),
+    "a link to a folder": (lambda path: path.symlink_to("."), errno.EISDIR),
+    "a link into nowhere": (lambda path: path.symlink_to("no/where"), errno.ENOENT),
+    "a loop of links": (lambda path: path.symlink_to("model"), errno.ELOOP),
+    "a FIFO": (os.mkfifo, errno.EEXIST),
+    "a device": (lambda path: path.symlink_to("/dev/null"), errno.EEXIST),
 }
 
 
 @pytest.mark.parametrize("kind", PLACES)
 def test_what_cannot_be_replaced_is_reported_and_stays(path, kind):
-    make, number, text = PLACES[kind]
+    make, number = PLACES[kind]
+    path.unlink()
     make(path)
     before = path.lstat()
-    with pytest.raises(OSError, match=re.escape(text)) as raised:
+    with pytest.raises(OSError, match="save: ") as raised:
         oc.save(path, NEW)
-    assert (raised.value.errno, raised.value.strerror) == (number, f"save: {text}")
+    assert raised.value.errno == number
+    assert number != errno.EEXIST or "a FIFO, socket or device, which cannot be replaced" in str(raised.value)
     assert raised.value.filename.startswith((str(path.parent), "/dev/null"))  # where a link leads to
     assert path.lstat() == before
     assert names_in(path.parent) == ["model"]
@@ -176,11 +158,11 @@ def test_without_proc_a_file_is_saved_all_the_same(path, small_disk):
 def test_a_hidden_file_is_its_owners_alone_until_it_is_finished(path):
     modes: list[int] = []
     refuse("O_TMPFILE")
-    os.umask(0)
+    os.umask(0o027)
     hidden = lambda: [one for one in path.parent.iterdir() if HIDDEN.fullmatch(one.name)]  # noqa: E731
     oc.save(path, Late(lambda: modes.extend(one.stat().st_mode & 0o777 for one in hidden())))
     assert modes == [0o600]
-    assert path.stat().st_mode & 0o777 == 0o666
+    assert path.stat().st_mode & 0o777 == 0o640
 
 
 @in_a_child
@@ -206,46 +188,29 @@ def save_meanwhile(unnamed: bool, path: Path, action: Callable[[], object]) -> N
     oc.save(path, Late(action))
 
 
-def remove_folder(path: Path) -> None:
-    for one in path.parent.iterdir():
-        one.unlink()
-    path.parent.rmdir()
-
-
-def move_folder(path: Path) -> None:
-    path.parent.rename(path.parent.with_name("moved"))
-
-
-def replace_folder(path: Path) -> None:
-    """Put another folder in its place: the file must not appear in a folder that was not checked."""
-    move_folder(path)
-    path.parent.mkdir()
-
-
-def make_folder(path: Path) -> None:
-    """Put a folder in the target's place."""
-    path.unlink()
-    path.mkdir()
+CHANGES = {
+    "removed": (lambda path: shutil.rmtree(path.parent), errno.ENOENT, []),
+    "moved": (lambda path: path.parent.rename(path.parent.with_name("moved")), errno.ENOENT, ["model"]),
+    "replaced": (  # the file must not appear in a folder that was not checked
+        lambda path: (path.parent.rename(path.parent.with_name("moved")), path.parent.mkdir()),
+        errno.ESTALE,
+        ["model"],
+    ),
+    "no longer a file": (lambda path: (path.unlink(), path.mkdir()), errno.EISDIR, []),
+}
+"""What becomes of the folder or the target meanwhile, the error, and the files that are left anywhere."""
 
 
 @pytest.mark.parametrize("unnamed", [True, False])
-@pytest.mark.parametrize(
-    ("action", "number"),
-    [
-        (remove_folder, errno.ENOENT),
-        (move_folder, errno.ENOENT),
-        (replace_folder, errno.ESTALE),
-        (make_folder, errno.EISDIR),
-    ],
-)
-def test_a_place_that_goes_away_meanwhile_is_reported(path, in_child, unnamed_files, unnamed, action, number):
+@pytest.mark.parametrize("kind", CHANGES)
+def test_a_place_that_goes_away_meanwhile_is_reported(path, in_child, unnamed_files, unnamed, kind):
     if unnamed and not unnamed_files:
         pytest.skip("there are no unnamed files here")
+    change, number, left = CHANGES[kind]
     with pytest.raises(OSError, match="save") as raised:
-        in_child(save_meanwhile, unnamed, path, lambda: action(path))
+        in_child(save_meanwhile, unnamed, path, lambda: change(path))
     assert (raised.value.errno, raised.value.filename) == (number, str(path))
-    left = [name for folder, _, names in os.walk(path.parent.parent) for name in names]
-    assert left == (["model"] if action is move_folder or action is replace_folder else [])
+    assert [name for _, _, names in os.walk(path.parent.parent) for name in names] == left
 
 
 @pytest.mark.parametrize("unnamed", [True, False])

@@ -12,6 +12,7 @@ from tests.support.kernel import needs_memory_files
 
 from onecopy.run.report import causes_of_run
 
+pytestmark = needs_memory_files
 LOAD = """
 import os, sys
 import numpy as np
@@ -54,7 +55,6 @@ def files(tmp_path):
     return tmp_path / "a.npy", tmp_path / "b.npz"
 
 
-@needs_memory_files
 def test_what_a_process_of_onecopy_run_shares_and_what_not(files, onecopy_process):
     with run(*files) as (process, program, child):
         own, inherited, both = (causes_of_run(pids) for pids in ([program], [child], [program, child]))
@@ -71,7 +71,6 @@ def test_what_a_process_of_onecopy_run_shares_and_what_not(files, onecopy_proces
     assert f"   {both[0].text}\n" in printed
 
 
-@needs_memory_files
 def test_a_process_that_loaded_nothing_and_one_without_onecopy_run():
     with run() as (_, program, _):
         assert causes_of_run([program]) == []
@@ -79,14 +78,12 @@ def test_a_process_that_loaded_nothing_and_one_without_onecopy_run():
         assert causes_of_run([process.pid]) == []
 
 
-@needs_memory_files
 def test_what_a_child_does_not_map_any_more_it_does_not_share(files):
     with run(files[0], FREE="1") as (_, program, child):
         assert [one.bytes for one in causes_of_run([program])] == [1 << 21]
         assert causes_of_run([child]) == []
 
 
-@needs_memory_files
 def test_after_onecopy_run_was_killed_its_calls_cannot_be_read(files):
     with run(*files) as (process, program, _):
         process.kill()

@@ -1,7 +1,6 @@
 """Ctrl-C and fork while a file is being warmed."""
 
 import errno
-import gc
 import os
 import signal
 import socket
@@ -14,10 +13,8 @@ import pytest
 from tests.support.children import talking
 
 import onecopy as oc
-from onecopy.files.page_cache import WarmJob
 
 MIB = 1 << 20
-SLOWLY = {"threads": 1, "mechanism": "read", "huge": False}
 
 WARM = """
     import sys
@@ -25,81 +22,45 @@ WARM = """
     def say(done, total):
         if done:
             print("begun", flush=True)
+    options = {"threads": 1, "mechanism": "read", "huge": False}
+    job = oc.warm(sys.argv[1], **options, wait=False) if sys.argv[2] == "job" else None
     try:
-        oc.warm(sys.argv[1], threads=1, mechanism="read", huge=False, progress=say)
+        job.wait(progress=say) if job else oc.warm(sys.argv[1], **options, progress=say)
         print("not interrupted")
     except KeyboardInterrupt:
-        print("interrupted")
-"""
-WARM_AS_JOB = """
-    import sys
-    import onecopy as oc
-    def say(done, total):
-        if done:
-            print("begun", flush=True)
-    job = oc.warm(sys.argv[1], threads=1, mechanism="read", huge=False, wait=False)
-    try:
-        job.wait(progress=say)
-        print("not interrupted")
-    except KeyboardInterrupt:
-        report = job.wait()
-        print("interrupted" if "cancelled" in report.reason and not report.complete else report.reason)
+        report = job.wait() if job else None
+        print("interrupted" if not job or "cancelled" in report.reason and not report.complete else report.reason)
 """
 
 
-@pytest.mark.parametrize("code", [WARM, WARM_AS_JOB])
-def test_ctrl_c_stops_a_warm(slow_file, cached, code):
-    with talking(code, slow_file) as child:
+@pytest.mark.parametrize("how", ["call", "job"])
+def test_ctrl_c_stops_a_warm(slow_file, cached, how):
+    with talking(WARM, slow_file, how) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == "begun\n"
         child.send_signal(signal.SIGINT)
-        told = child.communicate(timeout=60)[0].split()
-    assert told[-1] == "interrupted"
+        assert child.communicate(timeout=60)[0].split()[-1] == "interrupted"
     assert child.returncode == 0
     assert 0 < cached(slow_file) < slow_file.stat().st_size
 
 
-def begun_job(path, ranges=None) -> WarmJob:
-    with oc.Mapping(path) as mapping:
-        job = oc.warm(mapping, ranges, wait=False, **SLOWLY)
+def test_a_forked_child_can_warm_and_not_wait_for_a_job_of_the_parent(slow_file, cold_file, in_child):
+    path = cold_file(16 * MIB)
+    job = oc.warm(slow_file, wait=False, threads=1, mechanism="read", huge=False)
     while job.progress[0] == 0:
         time.sleep(0.001)
-    return job
-
-
-def test_a_forked_child_can_warm_while_a_job_of_the_parent_runs(slow_file, cold_file, in_child):
-    path = cold_file(16 * MIB)
-    job = begun_job(slow_file)
     assert in_child(lambda: (oc.warm(path).complete, oc.warm(path, wait=False, threads=2).wait().complete)) == (
         True,
         True,
     )
-    job.cancel()
-    job.wait()
-
-
-def test_waiting_in_a_forked_child_for_a_job_of_the_parent_is_an_error(slow_file, in_child):
-    job = begun_job(slow_file)
     for wait in (job.wait, lambda: job.wait(timeout=5), lambda: job.done):
         with pytest.raises(ChildProcessError) as raised:
             in_child(wait)
         assert (raised.value.errno, raised.value.filename) == (errno.ECHILD, str(slow_file))
     assert "WarmJob" in in_child(lambda: repr(job))
+    assert not job.done
     job.cancel()
     assert not job.wait().complete
-
-
-def test_a_forked_child_drops_a_job_of_the_parent_without_touching_it(slow_file, in_child):
-    jobs = [begun_job(slow_file, [(0, 512 * MIB)])]
-
-    def drop() -> str:
-        jobs.clear()
-        gc.collect()
-        return "alive"
-
-    assert in_child(drop) == "alive"
-    jobs[0].wait()
-    assert jobs[0].progress == (512 * MIB, 512 * MIB)  # the kernel may have dropped pages again: not `complete` then
 
 
 LONG_CALLS = """

@@ -81,54 +81,27 @@ def test_no_random_sequence_of_operations_in_a_small_group_is_killed(files, tmp_
     assert not killed
 
 
-def large_arrays(_: Path, folder: Path) -> object:
-    return alloc((96, MIB), "u1", heap_below="1 TB")
-
-
-def a_copy(path: Path, folder: Path) -> object:
-    return oc.open(path, mode="copy")
-
-
-def a_file_in_memory(path: Path, folder: Path) -> object:
-    return oc.save("/dev/shm/made.safetensors", oc.open(path))
-
-
-def an_object_in_memory(path: Path, folder: Path) -> object:
-    return oc.share_object(lambda: dict(oc.open(path)), "an object", store=oc.Store(place="memory"))
-
-
-def scratch_in_memory(_: Path, folder: Path) -> object:
-    return oc.scratch((96, MIB), "u1", "/dev/shm", anywhere=True)
-
-
-def a_mosaic_of_large_tiles(path: Path, folder: Path) -> object:
-    return mosaic([path.with_suffix(".tif")] * 2, [(0, 0), (9, 9)], folder=folder)
-
-
-def an_image_decoded_at_once(path: Path, folder: Path) -> object:
-    image = folder / "large.png"  # written by a process of no group
-    return oc.images.open(image, store=folder / "store")
-
-
 def writes_to_all(path: Path, folder: Path) -> None:
     with oc.open(path, private=True) as file:
         assert f"bytes ends the process (limited by the control group {container().limited_by})" in file.mode_reason  # type: ignore[union-attr]
         expect_memory(sum(entry.nbytes for entry in file.entries), "write to", str(path))
 
 
-@pytest.mark.parametrize(
-    "work",
-    [
-        large_arrays,
-        a_copy,
-        a_file_in_memory,
-        an_object_in_memory,
-        scratch_in_memory,
-        a_mosaic_of_large_tiles,
-        an_image_decoded_at_once,
-        writes_to_all,
-    ],
-)
+WORKS: dict[str, Callable[[Path, Path], object]] = {
+    "large arrays": lambda *_: alloc((96, MIB), "u1", heap_below="1 TB"),
+    "a copy": lambda path, _: oc.open(path, mode="copy"),
+    "a file in memory": lambda path, _: oc.save("/dev/shm/made.safetensors", oc.open(path)),
+    "an object in memory": lambda path, _: oc.share_object(
+        lambda: dict(oc.open(path)), "an object", store=oc.Store(place="memory")
+    ),
+    "scratch in memory": lambda *_: oc.scratch((96, MIB), "u1", "/dev/shm", anywhere=True),
+    "large tiles": lambda path, folder: mosaic([path.with_suffix(".tif")] * 2, [(0, 0), (9, 9)], folder=folder),
+    "an image that is decoded": lambda _, folder: oc.images.open(folder / "large.png", store=folder / "store"),
+    "writes to all": writes_to_all,
+}
+
+
+@pytest.mark.parametrize("work", WORKS)
 def test_what_does_not_fit_into_the_group_is_a_memory_error_with_the_numbers(
     files, tmp_path, in_child, small_group, work
 ) -> None:
@@ -138,7 +111,7 @@ def test_what_does_not_fit_into_the_group_is_a_memory_error_with_the_numbers(
     def refused() -> None:
         enter(small_group)
         with pytest.raises(NotEnoughMemory) as raised:
-            work(files[256], tmp_path)
+            WORKS[work](files[256], tmp_path)
         assert isinstance(raised.value, MemoryError)
         assert NUMBERS.search(str(raised.value))
         assert str(small_group) in str(raised.value)

@@ -62,17 +62,8 @@ EACH_TIME = ("nothing", "a wrong byte")
 def test_the_driver_reports_what_was_planted_and_nothing_else(tmp_path: Path, bug: str) -> None:
     plant, message = PLANTED[bug]
     code = f"{PLANT}\n{plant}\nsys.exit(long_run.main(sys.argv[1:]))"
-    command = [
-        sys.executable,
-        "-c",
-        code,
-        "--minutes",
-        str(SECONDS / 60),
-        "--state",
-        str(tmp_path / "state"),
-        "--seed",
-        "0",
-    ]
+    options = ["--minutes", str(SECONDS / 60), "--state", str(tmp_path / "state"), "--seed", "0"]
+    command = [sys.executable, "-c", code, *options]
     environment = {**os.environ, "PYTEST_DEBUG_TEMPROOT": str(tmp_path)}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=250, check=False)
     if not plant:

@@ -9,6 +9,7 @@ import re
 import signal
 import time
 from collections import Counter
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -41,12 +42,8 @@ def store(tmp_path, monkeypatch):
     save_inline(tmp_path / "model.onnx", aligned=True, rows=20_000, width=256, layers=4)  # 21 MB
     np.save(tmp_path / "table.npy", np.arange(1 << 18, dtype=np.float64))
     (tmp_path / "temporary").mkdir()
-    for name, path in {
-        "MODEL": "model.onnx",
-        "TABLE": "table.npy",
-        "TMPDIR": "temporary",
-        "ONECOPY_CACHE": "store",
-    }.items():
+    files = {"MODEL": "model.onnx", "TABLE": "table.npy", "TMPDIR": "temporary", "ONECOPY_CACHE": "store"}
+    for name, path in files.items():
         monkeypatch.setenv(name, str(tmp_path / path))
     return oc.Store(tmp_path / "store")
 
@@ -62,28 +59,25 @@ def server_of(one: Running) -> int:
     return found[0] if found else 0
 
 
-def builders(one: Running) -> list[int]:
-    """List the processes that have a claim of the store open."""
-    found = []
-    for pid in one.group():
-        with suppress(OSError):
-            names = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()]  # noqa: PTH115
-            found += [pid] if any(name.endswith(".claim") for name in names) else []
-    return found
+def has_claim(pid: int) -> bool:
+    """Return whether a process has a claim of the store open."""
+    with suppress(OSError):
+        return any(os.readlink(link).endswith(".claim") for link in Path(f"/proc/{pid}/fd").iterdir())  # noqa: PTH115
+    return False
 
 
 def victims(one: Running, victim: str, server: int) -> list[int]:
     """List the living processes of a kind."""
-    living = one.group()
-    kinds = {
-        "worker": lambda: [pid for pid in living if pid not in (one.process.pid, server)],
-        "runner": lambda: [one.process.pid],
-        "builder": lambda: builders(one),
-        "server": lambda: [server],
-        "all": lambda: living,
+    runner = one.process.pid
+    kinds: dict[str, Callable[[int], bool]] = {
+        "worker": lambda pid: pid not in (runner, server),
+        "runner": lambda pid: pid == runner,
+        "builder": has_claim,
+        "server": lambda pid: pid == server,
+        "all": lambda _: True,
     }
     # No other process has the PID of one of them: those of the session are waited for by their parents.
-    return [pid for pid in kinds[victim]() if pid in living]
+    return [pid for pid in one.group() if kinds[victim](pid)]
 
 
 def kill(one: Running, victim: str, dice: random.Random, seconds: float) -> bool:

@@ -17,7 +17,7 @@ import pytest
 from tests.support.children import CHILD_SECONDS, call_in_child, fork, forked, status_of
 from tests.support.fuse_disk import fuse_disk
 from tests.support.fuse_models import skip_without_fuse
-from tests.support.run_server import connection, request, stranger
+from tests.support.run_server import connection, maker_of, request, stranger
 from tests.support.same_answers import run_reported
 from tests.support.waiting import until
 
@@ -88,22 +88,47 @@ def test_the_server_of_an_ordinary_user_serves_that_user_and_root_alone(owner, n
     os.close(listening)
 
 
-def test_a_stranger_at_the_address_of_a_server_gets_no_file(npy, monkeypatch):
+def false_server(answer, monkeypatch):
+    """Fork a process in the place of the server, which answers one connection once it has received the key."""
     listening, server = protocol.listen()
     monkeypatch.setenv(KEEPER, server)
 
-    def pretend():
+    def serve():
         made, _ = socket.socket(fileno=listening).accept()
         with made:
             made.recv(64)
-            made.send(b"0" * 32)  # another proof
-            return not any(socket.recv_fds(made, 64, 1)[:2])
+            return answer(made, server.split()[2].encode())
 
-    stranger = fork(pretend)
+    pid = fork(serve)
     os.close(listening)
+    return pid
+
+
+def test_a_stranger_at_the_address_of_a_server_gets_no_file(npy, monkeypatch):
+    def pretend(made, _):
+        made.send(b"0" * 32)  # another proof
+        return not any(socket.recv_fds(made, 64, 1)[:2])
+
+    stranger = false_server(pretend, monkeypatch)
     with pytest.raises(NoSnapshot, match="closed the connection"):
         take(str(npy))
     assert status_of(stranger) == 0
+
+
+@pytest.mark.parametrize(("is_silent", "reason"), [(True, "did not answer"), (False, "has ended")])
+def test_a_server_that_ends_or_stops_after_its_proof_is_not_waited_for(npy, monkeypatch, is_silent, reason):
+    monkeypatch.setattr(protocol, "PAUSE_S", 1)
+
+    def answer(made, proof):
+        made.send(proof)
+        return bool(made.recv(64)) and (not is_silent or made.recv(64) == b"")
+
+    answering = false_server(answer, monkeypatch)
+    with pytest.raises(NoSnapshot, match=reason):
+        take(str(npy))
+    assert status_of(answering) == 0
+    with pytest.raises(NoSnapshot, match="Connection refused"):
+        take(str(npy))
 
 
 def test_a_process_has_a_limited_number_of_connections_and_others_have_theirs(keeper, npy, monkeypatch, in_child):
@@ -125,24 +150,26 @@ def test_a_connection_that_sends_nothing_is_closed_in_time(keeper, monkeypatch):
 
 
 def test_a_process_that_waits_for_a_long_copy_keeps_its_connection(keeper, npy):
-    with connection() as maker, connection() as waiting:
-        for made, reply in (maker, MAKE), (waiting, WAIT):
-            request(made, npy)
-            assert made.recv(16) == reply
+    with maker_of(npy), connection() as waiting:
+        request(waiting, npy)
+        assert waiting.recv(16) == WAIT
         for client in tuple(keeper._clients):
             client.deadline = 0.0  # long ago: they have asked for something
         assert [waiting.recv(16) for _ in range(3)] == [WAIT] * 3
     assert is_shared(npy)
 
 
-def test_no_request_makes_the_server_pause(keeper, npy, monkeypatch):
+def test_no_request_makes_the_server_pause_and_no_program_inherits_what_it_sends(keeper, npy, monkeypatch):
     pauses = list[float]()
     clock = SimpleNamespace(monotonic=time.monotonic, monotonic_ns=time.monotonic_ns, sleep=pauses.append)
     monkeypatch.setattr(keeping, "time", clock)  # it sleeps after an error that it does not expect
     assert is_shared(npy)
     with connection() as made:
         made.send(protocol.LOG)
-        os.close(protocol.receive(made)[1])
+        reply, descriptor = protocol.receive(made)
+    assert reply.startswith(protocol.HAVE)
+    assert not os.get_inheritable(descriptor)
+    os.close(descriptor)
     with connection() as made:
         request(made, npy, b"nonsense")
         assert made.recv(16) == b""
@@ -150,22 +177,9 @@ def test_no_request_makes_the_server_pause(keeper, npy, monkeypatch):
     assert pauses == []
 
 
-def test_no_program_that_a_process_starts_inherits_what_the_server_sends(keeper):
-    with connection() as made:
-        made.send(protocol.LOG)
-        reply, descriptor = protocol.receive(made)
-    try:
-        assert reply.startswith(protocol.HAVE)
-        assert not os.get_inheritable(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def test_a_process_that_reads_no_answer_holds_up_nobody(keeper, npy, monkeypatch):
     monkeypatch.setattr(keeping, "_TICK_S", 0.0)
-    with connection() as maker, connection() as deaf:
-        request(maker, npy)
-        assert maker.recv(16) == MAKE
+    with maker_of(npy) as maker, connection() as deaf:
         request(deaf, npy)
         until(lambda: len(keeper._clients) == 1)  # its answers have filled the socket
         maker.close()
@@ -196,9 +210,7 @@ def fork_maker(path, work):
     """Fork a process that makes a snapshot, and calls `work` instead of going on."""
 
     def make():
-        with connection() as made:
-            request(made, path)
-            assert made.recv(16) == MAKE
+        with maker_of(path):
             work()
             return True
 
@@ -223,15 +235,13 @@ def test_a_maker_whose_process_cannot_be_seen_is_replaced(keeper, npy, monkeypat
     ours, of_child = socket.socketpair()
 
     def leave_a_connection():
-        with connection() as made:
-            request(made, npy)
-            socket.send_fds(of_child, [made.recv(16)], [made.fileno()])
+        with maker_of(npy) as made:
+            socket.send_fds(of_child, [b"."], [made.fileno()])
 
     with ours, of_child:
         in_child(leave_a_connection)
-        reply, (maker,), *_ = socket.recv_fds(ours, 16, 1)
+        _, (maker,), *_ = socket.recv_fds(ours, 16, 1)
         with socket.socket(fileno=maker):
-            assert reply == MAKE
             assert is_shared(npy)
 
 
@@ -272,28 +282,6 @@ def test_a_server_that_is_stopped_holds_up_no_process_and_the_report_says_so(npy
         assert server.stdout.readline() == LOADED
     (found,) = json.loads(report.read_text())["copied"]
     assert "did not answer within 1 s" in found["reason"]
-
-
-@pytest.mark.parametrize(("is_silent", "reason"), [(True, "did not answer"), (False, "has ended")])
-def test_a_server_that_ends_or_stops_after_its_proof_is_not_waited_for(npy, monkeypatch, is_silent, reason):
-    monkeypatch.setattr(protocol, "PAUSE_S", 1)
-    listening, server = protocol.listen()
-    monkeypatch.setenv(KEEPER, server)
-
-    def answer_once():
-        made, _ = socket.socket(fileno=listening).accept()
-        with made:
-            made.recv(64)
-            made.send(server.split()[2].encode())
-            return bool(made.recv(64)) and (not is_silent or made.recv(64) == b"")
-
-    answering = fork(answer_once)
-    os.close(listening)
-    with pytest.raises(NoSnapshot, match=reason):
-        take(str(npy))
-    assert status_of(answering) == 0
-    with pytest.raises(NoSnapshot, match="Connection refused"):
-        take(str(npy))
 
 
 def test_a_server_that_did_not_answer_is_not_asked_again_until_that_is_wanted(monkeypatch):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.support.run_server import connection, request, stranger
+from tests.support.run_server import connection, maker_of, request, stranger
 from tests.support.waiting import until
 
 from onecopy import _core
@@ -100,9 +100,7 @@ while True:
 
 
 def test_a_builder_that_dies_is_followed_by_the_next_that_waits(keeper, file):
-    with connection() as first, connection() as second:
-        request(first, file)
-        assert first.recv(16) == MAKE
+    with maker_of(file) as first, connection() as second:
         request(second, file)
         assert second.recv(16) == WAIT
         first.close()
@@ -132,9 +130,7 @@ FORGED = {
 
 @pytest.mark.parametrize("name", FORGED)
 def test_memory_that_is_not_a_sealed_copy_is_refused(keeper, file, name):
-    with connection() as made:
-        request(made, file)
-        assert made.recv(16) == MAKE
+    with maker_of(file) as made:
         send_made(made, FORGED[name](2 * MIB))
         assert made.recv(16) == b""
     assert contents(take(str(file))) == file.read_bytes()
@@ -143,9 +139,7 @@ def test_memory_that_is_not_a_sealed_copy_is_refused(keeper, file, name):
 def test_what_a_maker_sends_after_another_one_changes_nothing(keeper, file, monkeypatch):
     monkeypatch.setattr(keeping, "STALLED_S", 0.0)
     monkeypatch.setattr(keeping, "_progress_of", lambda _: "")
-    with connection() as late:
-        request(late, file)
-        assert late.recv(16) == MAKE
+    with maker_of(file) as late:
         inode = inode_of(file)
         send_made(late, sealed(bytes(2 * MIB)))
         assert late.recv(16) == b""
@@ -163,17 +157,15 @@ def test_a_request_that_is_none_ends_its_connection_only(keeper, file):
     with connection() as made:
         request(made, Path("/dev/null"))
         assert made.recv(16) in (b"", MAKE)
-    with connection() as made:
+    with maker_of(file) as made:
         request(made, file)
-        request(made, file)
-        assert (made.recv(16), made.recv(16)) == (MAKE, b"")
+        assert made.recv(16) == b""
     for message in (b"x", b"get 0", b"get wrong", b"made", b"log", b"\xff" * 60):
         with stranger() as made:  # who does not know the key
             request(made, file, message)
             assert made.recv(16) == b""
-    with connection() as made:
-        request(made, file)
-        assert made.recv(16) == MAKE
+    with maker_of(file):
+        pass
 
 
 def test_a_process_of_another_user_gets_what_its_own_user_made(keeper, file, nobody, in_child):
@@ -181,13 +173,10 @@ def test_a_process_of_another_user_gets_what_its_own_user_made(keeper, file, nob
     inode = inode_of(file)
 
     def poison():
-        with connection() as made:
-            request(made, Path(file.name))
-            answer = made.recv(16)
+        with maker_of(Path(file.name)) as made:
             send_made(made, sealed(bytes(2 * MIB)))
-            return answer
 
-    assert in_child(poison, uid=nobody) == MAKE
+    in_child(poison, uid=nobody)
     assert inode_of(file) == inode
     assert contents(take(str(file))) == file.read_bytes()
 

@@ -17,7 +17,6 @@ from tests.support.writing import MIB
 
 import onecopy as oc
 from onecopy import _core
-from onecopy.files.direct_mapping import is_superblock_read_only
 from onecopy.files.identity import contents_of
 from onecopy.run.holder import Holder
 from onecopy.store.snapshots import NoSnapshot, take
@@ -26,6 +25,13 @@ from onecopy.store.snapshots import NoSnapshot, take
 @pytest.fixture(autouse=True)
 def _own_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "x.bin"
+    path.write_bytes(bytes(MIB))
+    return path
 
 
 def contents(path: Path) -> bytes:
@@ -75,9 +81,7 @@ def test_a_write_through_a_mapping_is_seen(place: str, request: pytest.FixtureRe
         assert len(keys) == 6
 
 
-def test_looking_for_writers_disturbs_nobody(tmp_path: Path) -> None:
-    path = tmp_path / "x.bin"
-    path.write_bytes(bytes(4096))
+def test_looking_for_writers_disturbs_nobody(path: Path) -> None:
     with path.open("rb") as reader:
         fcntl.fcntl(reader, fcntl.F_SETLEASE, fcntl.F_RDLCK)  # a lease of a file server
         oc.file_key(path)
@@ -148,16 +152,6 @@ def test_a_file_system_that_is_read_only_itself_is_mapped(tmp_path: Path) -> Non
             assert taken.place == "file"
 
 
-def test_the_superblock_says_whether_a_file_system_is_read_only() -> None:
-    mounts = (
-        "36 35 98:0 / /volume rw,noatime master:1 - ext4 /dev/root rw,errors=continue\n"
-        "37 35 98:0 /models /models ro,noatime master:1 - ext4 /dev/root rw,errors=continue\n"
-        "38 35 7:0 / /image ro - squashfs /dev/loop0 ro,errors=continue\n"
-    )
-    found = {number: is_superblock_read_only(f"pos:\t0\nmnt_id:\t{number}\n", mounts) for number in (36, 37, 38, 39)}
-    assert found == {36: False, 37: False, 38: True, 39: False}
-
-
 def test_residency_warming_and_holding_tell_the_truth_in_an_image(overlay: Mounted) -> None:
     lower = overlay.source / "lower.bin"
     lower.write_bytes(os.urandom(8 * MIB))
@@ -179,10 +173,7 @@ def test_residency_warming_and_holding_tell_the_truth_in_an_image(overlay: Mount
             assert hold.refresh() == []
 
 
-def test_a_snapshot_is_as_large_as_the_file_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "x.bin"
-    path.write_bytes(bytes(MIB))
-
+def test_a_snapshot_is_as_large_as_the_file_was(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def identify(descriptor: int, expected: object) -> tuple[object, str]:
         os.truncate(path, 1 << 40)  # a download reserves its final size, right after the checks
         return expected, ""
@@ -194,11 +185,7 @@ def test_a_snapshot_is_as_large_as_the_file_was(tmp_path: Path, monkeypatch: pyt
 
 
 @pytest.mark.usefixtures("keeper")
-def test_a_file_that_is_written_while_it_is_copied_has_no_snapshot(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "x.bin"
-    path.write_bytes(bytes(MIB))
+def test_a_file_that_is_written_while_it_is_copied_has_no_snapshot(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copy = _core.take_snapshot
 
     def copy_and_write(*arguments: object, **options: object) -> _core.Mapping:
@@ -214,9 +201,7 @@ def test_a_file_that_is_written_while_it_is_copied_has_no_snapshot(
     assert contents(path)[:3] == b"new"
 
 
-def test_a_file_with_a_time_in_the_future_has_no_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "x.bin"
-    path.write_bytes(bytes(MIB))
+def test_a_file_with_a_time_in_the_future_has_no_snapshot(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = path.stat().st_ctime_ns - 1_000_000_000
     monkeypatch.setattr("onecopy.files.identity._now_of_files", lambda: before)
     with pytest.raises(NoSnapshot, match="its time of change is in the future"):
@@ -227,10 +212,8 @@ def test_a_file_with_a_time_in_the_future_has_no_snapshot(tmp_path: Path, monkey
 @pytest.mark.usefixtures("keeper")
 @pytest.mark.parametrize(("available", "place"), [(2 * MIB, "memory"), (2 * MIB - 1, "store")])
 def test_a_snapshot_takes_at_most_half_of_the_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, available: int, place: str
+    path: Path, monkeypatch: pytest.MonkeyPatch, available: int, place: str
 ) -> None:
-    path = tmp_path / "x.bin"
-    path.write_bytes(bytes(MIB))
     monkeypatch.setattr(_core, "available_memory", lambda: (available, "the machine"))
     with take(str(path)) as taken:
         assert taken.place == place

@@ -1,4 +1,4 @@
-"""Scratch arrays on disks that are full, become full, fail, are memory, or cannot reserve."""
+"""Scratch arrays on disks that are full, become full, fail, are slow, are memory, or cannot reserve."""
 
 import errno
 import functools
@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from tests.support.children import in_a_child
 from tests.support.seccomp import refuse
+from tests.support.slow_disk import NoSlowDiskError, slow_writing
 from tests.support.writing import MIB
 
 import onecopy as oc
@@ -153,3 +154,32 @@ def test_bytes_that_did_not_reach_the_disk_are_reported_from_then_on(reserving):
         with pytest.raises(OSError, match="an earlier writeback by the kernel failed, and bytes were lost") as raised:
             call()
         assert raised.value.errno == errno.EIO
+
+
+def test_who_writes_faster_than_the_disk_waits_and_keeps_to_the_cap(reserving, small_disk, in_child):
+    cap, rows = 2 * MIB, 6
+
+    def write() -> tuple[int, int, bool] | str:
+        folder = small_disk("ext4")
+        try:
+            with slow_writing(folder.stat().st_dev, 4 * MIB) as enter:
+                enter()
+                peak = over = 0
+                with oc.scratch((rows, MIB), "u1", folder, max_resident=cap) as ours:
+                    for row in range(rows):
+                        ours.write(row, np.full(MIB, row + 1, np.uint8))
+                        memory = ours.memory()
+                        peak, over = max(peak, memory.resident or 0), max(over, memory.over or 0)
+                    ours.flush()
+                    same = all((ours.array[row] == row + 1).all() for row in range(rows))
+                return peak, over, bool(same)
+        except NoSlowDiskError as reason:
+            return str(reason)
+
+    found = in_child(write)
+    if isinstance(found, str):
+        pytest.skip(found)
+    peak, over, same = found
+    assert same
+    assert 0 < peak <= cap * 5 // 4
+    assert over <= cap // 4

@@ -8,7 +8,6 @@ removed afterwards.
 import logging
 import os
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -86,33 +85,12 @@ SQUATS: dict[str, tuple[Callable[[Path], object], str]] = {
 """What another user put in the place of a default folder, and what the library says of it."""
 
 
-def found_at(*paths: Path) -> list[Path]:
-    """Return those of some paths that are there, and what is in them, without changing times of access."""
-    there = [path for path in paths if path.is_symlink() or path.exists()]
-    found = list(there)
-    for folder in (path for path in there if path.is_dir() and not path.is_symlink()):
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOATIME)
-        found += [folder / name for name in sorted(os.listdir(descriptor))]  # noqa: PTH208 - by descriptor
-        os.close(descriptor)
-    return found
-
-
 def facts_of(*paths: Path) -> dict[str, tuple[int, ...]]:
-    """Return what reading and writing would change, of some paths and of what is in them."""
-    found = {}
-    for one in found_at(*paths):
-        facts = one.lstat()
-        read = 0 if one.is_symlink() else facts.st_atime_ns  # is_dir() follows a link, which counts as reading it
-        found[str(one)] = (facts.st_ino, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, read)
-    return found
-
-
-def with_old_access_times(*paths: Path) -> None:
-    """Set access times before those of the last writes, so that file systems with relatime record the next read."""
-    hour_ago = time.time() - 3600
-    for one in found_at(*paths):
-        if not one.is_symlink():
-            os.utime(one, (hour_ago, one.stat().st_mtime))
+    """Return what writing would change, of some paths and of what is in them; links are not followed."""
+    there = [path for path in paths if path.is_symlink() or path.exists()]
+    inside = [one for path in there if path.is_dir() and not path.is_symlink() for one in path.iterdir()]
+    facts = {str(one): one.lstat() for one in there + inside}
+    return {name: (one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns) for name, one in facts.items()}
 
 
 def share(place: Any, data: Any = GOOD, **options: Any) -> list[int]:
@@ -131,29 +109,16 @@ def find(place: Any) -> Path | None:
     return None if found is None else found.path
 
 
-def open_aligned(_: Any) -> list[int]:
-    with oc.open("plain.safetensors", align=8192) as file:
-        numbers: list[int] = file["b"].tolist()
-        return numbers
-
-
-CALLS: list[Callable[[Any], object]] = [
-    lambda place: oc.Store(place=place).ls(),
-    find,
-    build,
-    share,
-    lambda place: share(place, lambda: GOOD, where="fork"),
-    lambda place: oc.Store(place=place).prune(everything=True),
-]
-"""What a program does with a store."""
-
-
-def call_all(place: str) -> None:
-    """Do everything that uses a default folder; what it returns is right."""
-    for call in [*CALLS, open_aligned] if place == "disk" else CALLS:
-        found = call(place)
-        assert call not in (build, share) or found == GOOD
-        assert call is not open_aligned or found == list(range(5))
+def use_all(place: str) -> list[object]:
+    """Do everything that uses a default folder; return what it found before anything of its own was there."""
+    store = oc.Store(place=place)
+    found = [*store.ls(), *store.prune(everything=True).removed]
+    found += [one for one in (find(place),) if one is not None]
+    assert build(place) == share(place) == share(place, lambda: GOOD, where="fork") == GOOD
+    if place == "disk":
+        with oc.open("plain.safetensors", align=8192) as file:
+            assert file["b"].tolist() == list(range(5))
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +131,7 @@ def imported(tmp_path_factory: pytest.TempPathFactory) -> None:
         patch.setenv("ONECOPY_CACHE", str(folder / "store"))
         save_plain()
         for place in ("disk", "memory"):
-            call_all(place)
+            use_all(place)
             nameless(place)
     if not before:
         remove(mine)
@@ -210,7 +175,7 @@ each_place = pytest.mark.parametrize("place", FOLDERS)
 @each_place
 def test_without_a_squatter_the_default_folder_is_made_and_used(place: str) -> None:
     """Without this, the other tests could pass because everything fails."""
-    in_victim(call_all, place)
+    assert in_victim(use_all, place) == []
     facts = FOLDERS[place].stat()
     assert (facts.st_uid, facts.st_mode & 0o7777) == (VICTIM, 0o700)
     expected = (FOLDERS[place], "there is no home folder") if place == "disk" else (FOLDERS[place],)
@@ -251,22 +216,6 @@ def test_what_was_planted_would_be_served_to_its_owner(place: str) -> None:
     assert in_victim(share, place) == POISON
 
 
-@pytest.mark.parametrize(
-    "call", [lambda place: len(list(onecopy.store.default_folder(place)[0].iterdir())), find, build]
-)
-def test_reading_and_writing_would_be_seen(call: Callable[[Any], object]) -> None:
-    folder = FOLDERS["disk"]
-    if os.statvfs(folder.parent).f_flag & os.ST_NOATIME:
-        pytest.skip(f"{folder.parent} records no times of access")
-    plant(folder)
-    with_old_access_times(folder)
-    before = facts_of(folder)
-    assert len(before) > 2
-    assert facts_of(folder) == before
-    in_victim(call, "disk")
-    assert facts_of(folder) != before
-
-
 def reasons(place: Any) -> tuple[str, str, list[str]]:
     """Return the reasons that a store and the default folder give, and what is logged, of several stores."""
     logged: list[str] = []
@@ -289,10 +238,8 @@ def test_a_squatted_folder_is_left_alone_and_another_one_is_used(place: str, kin
     folder, (make, reason) = FOLDERS[place], SQUATS[kind]
     second = folder.with_name(f"{folder.name}-1")
     make(folder)
-    with_old_access_times(folder, ELSEWHERE)
     before = facts_of(folder, ELSEWHERE)
-    in_victim(call_all, place)
-    assert in_victim(build, place) == GOOD
+    assert in_victim(use_all, place) == []  # what is there is not read
     assert in_victim(find, place).parent == second  # all processes of a user use the same folder
     assert (second.stat().st_uid, second.stat().st_mode & 0o7777) == (VICTIM, 0o700)
     told, default, (line,) = in_victim(reasons, place)

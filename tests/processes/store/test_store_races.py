@@ -12,7 +12,7 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 
 import pytest
-from tests.support.children import descriptors, fork, is_alive, status_of
+from tests.support.children import children_of, descriptors, fork, is_alive, status_of
 from tests.support.seccomp import refuse
 from tests.support.store_processes import Recipe, builds, has_content, is_right, suffixes
 from tests.support.waiting import PATIENCE, until
@@ -226,7 +226,11 @@ def test_ctrl_c_to_the_builder_leaves_nothing_and_the_next_one_builds(store, log
     def build() -> bool:
         os.setpgid(0, 0)
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        return ask(store, Recipe("k", log, before=endless), where=where)
+        try:
+            return ask(store, Recipe("k", log, before=endless), where=where)
+        except KeyboardInterrupt:
+            assert children_of(os.getpid()) == []  # also if this process lives on
+            raise
 
     leader = fork(build)
     builder = int(os.read(said, 20))
