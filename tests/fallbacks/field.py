@@ -85,12 +85,10 @@ def with_little_shared_memory(folder: Path) -> None:
 
 
 def with_a_strict_umask(folder: Path) -> None:
-    """Create files for the owner alone."""
     os.umask(0o077)
 
 
 def with_few_descriptors(folder: Path) -> None:
-    """Allow 64 open files."""
     resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 
 
@@ -151,7 +149,6 @@ def install() -> list[str]:
 
 
 def places() -> list[Setting]:
-    """List the places, each with the command that runs its tests there."""
     obstacle = "" if os.geteuid() == 0 else "only root can make these namespaces"
     suite = [sys.executable, "-m", "pytest", "-q", "-m", "not slow and not nightly", *SUITE]
     run = ["-m", "onecopy", "run", "-q", "--"]

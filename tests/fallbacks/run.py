@@ -53,7 +53,6 @@ def confine_and_run(options: argparse.Namespace) -> None:
 
 
 def main() -> int:
-    """Read the command line; run."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--refuse", metavar="all | NAME[=ERRNO],...")
     parser.add_argument("--no-huge-pages", action="store_true")

@@ -43,7 +43,6 @@ class Setting(NamedTuple):
 
 
 def another_user() -> Setting:
-    """Run as another user; only root can."""
     obstacle = "" if os.geteuid() == 0 else "only root can become another user"
     return Setting("another user", SOMEBODY, obstacle if shutil.which("setpriv") else "needs setpriv (util-linux)")
 

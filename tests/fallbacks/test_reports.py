@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.fallbacks.run import disable_huge_pages
 from tests.support.children import call_in_child, facts, in_a_child
-from tests.support.memory_group import NoMemoryGroupError, memory_group
+from tests.support.memory_group import enter, group_or_skip
 from tests.support.seccomp import refuse
 
 import onecopy as oc
@@ -131,11 +131,8 @@ def test_a_file_larger_than_its_control_group_is_not_pushed_through_it_and_can_b
     path = cold_file(160 * MIB)
     expected = int(np.frombuffer(path.read_bytes(), np.uint8).sum(dtype=np.int64))
     oc.evict(path)
-    try:
-        with memory_group(64 * MIB) as enter:
-            report, found = call_in_child(lambda: (enter(), facts(oc.warm(path)), sum_of(path))[1:])
-    except NoMemoryGroupError as error:
-        pytest.skip(str(error))
+    with group_or_skip(64 * MIB) as group:
+        report, found = call_in_child(lambda: (enter(group), facts(oc.warm(path)), sum_of(path))[1:])
     assert (report.complete, report.huge) == (False, None)
     assert 0 < report.filled <= 64 * MIB
     assert "160.0 MiB is more than half of the 6" in report.reason  # what the group has left of its 64 MiB

@@ -1,6 +1,6 @@
 """Changes of good files of every format, opened and read: `python -m tests.hostile.mutations --count 1000000`.
 
-A change is one to four steps: bits, bytes, numbers of 2, 4 or 8 bytes that are at an edge, parts that are removed,
+A change is one to four steps: bits, numbers of 1 to 8 bytes at an edge, decimal numbers, parts that are removed,
 doubled, moved or taken from another file, and a new length. What is opened then is listed and read: values, or an error
 of the file. Anything else is printed with its number, by which `--first` repeats it: another exception, a signal, more
 memory than 64 times the file and 64 MiB, more than two seconds. A signal ends the run.
@@ -55,7 +55,6 @@ def put_number(data: bytearray, chance: random.Random) -> None:
 
 
 def put_digits(data: bytearray, chance: random.Random) -> None:
-    """Replace a decimal number, as headers of JSON have them."""
     digits = [at for at, byte in enumerate(data[:20000]) if 0x30 <= byte <= 0x39]
     if not digits:
         return
@@ -65,30 +64,12 @@ def put_digits(data: bytearray, chance: random.Random) -> None:
     data[begin:end] = str(chance.choice([*EDGES, -1, len(data)])).encode()
 
 
-def part(data: bytearray, chance: random.Random) -> slice:
-    begin = chance.randrange(len(data))
-    return slice(begin, begin + min(chance.choice([1, 2, 4, 8, 16, 64, 512]), len(data) - begin))
-
-
-def remove(data: bytearray, chance: random.Random) -> None:
-    del data[part(data, chance)]
-
-
-def double(data: bytearray, chance: random.Random) -> None:
-    where = part(data, chance)
-    data[where.stop : where.stop] = data[where]
-
-
-def move(data: bytearray, chance: random.Random) -> None:
-    one, other = part(data, chance), chance.randrange(len(data))
-    data[other : other + (one.stop - one.start)] = data[one]
-
-
-def take_from_another(data: bytearray, chance: random.Random) -> None:
-    other = CONTENTS[chance.randrange(len(CONTENTS))][1]
-    where = part(data, chance)
-    at = chance.randrange(len(other))
-    data[where] = other[at : at + (where.stop - where.start)]
+def splice(data: bytearray, chance: random.Random) -> None:
+    """Put a part of any file in the place of another part; either may be empty, or of this file."""
+    other = data if chance.random() < 0.6 else CONTENTS[chance.randrange(len(CONTENTS))][1]
+    sizes = [0, 1, 2, 4, 8, 16, 64, 512]
+    at, begin = chance.randrange(len(other)), chance.randrange(len(data))
+    data[begin : begin + chance.choice(sizes)] = other[at : at + chance.choice(sizes)]
 
 
 def resize(data: bytearray, chance: random.Random) -> None:
@@ -98,7 +79,7 @@ def resize(data: bytearray, chance: random.Random) -> None:
         data += bytes(chance.choice([1, 8, 4096]))
 
 
-STEPS = [flip, flip, put_number, put_number, put_digits, remove, double, move, take_from_another, resize]
+STEPS = [flip, flip, put_number, put_number, put_digits, *[splice] * 4, resize]
 CONTENTS = [(path, path.read_bytes()) for path in SOURCES]
 
 
@@ -114,7 +95,6 @@ def mutation(number: int) -> tuple[Path, bytes]:
 
 
 def use(path: str) -> None:
-    """Open a file and read what it says it has."""
     with open_arrays(path) as file:
         for entry in islice(file.entries, 50):
             array = file[entry.name]
@@ -172,7 +152,6 @@ def work(numbers: range, at_hand: mmap.mmap, folder: str) -> int:
 
 
 def main() -> int:
-    """Read the command line, and try the changes in children that may die; 1 if anything was found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=10_000)
     parser.add_argument("--first", type=int, default=0, help="the number of the first change")

@@ -30,7 +30,6 @@ RANGE_STORAGE = node(
 
 
 def of_range(name: str) -> bytes:
-    """Return a value of a type that is made of a range of 2^40 numbers."""
     schema = node("extension", 1, node("extension", 1, RANGE_STORAGE, name="range"), name=name)
     storage = {"0": [0], "1": [MANY], "2": [1]}
     return file_of_rows(schema, {f"storage.storage.{i}.data": numbers("q", one) for i, one in storage.items()})
@@ -159,7 +158,6 @@ def bombs(draw: Any) -> bytes:
 
 
 def ways_of(path: Path) -> dict[str, Callable[[], object]]:
-    """Return the ways to read a file of records, by name."""
     opened = oc.open_records(path)
     rows: Any = opened.values() if isinstance(opened, onecopy.records.Dict) else opened
 

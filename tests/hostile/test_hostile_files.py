@@ -70,7 +70,6 @@ def test_a_pickle_is_never_executed(path, tmp_path, monkeypatch):
 
 
 def peak() -> int:
-    """Return the largest memory that this process ever had, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 

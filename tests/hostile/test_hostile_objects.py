@@ -33,11 +33,14 @@ def test_nothing_is_opened_without_trust(path, trusted):
 
 def test_a_damaged_pickle_is_a_checksum_error_and_nothing_runs(path):
     RAN.clear()
-    oc.save_object(path, [Runs(), np.zeros(1 << 20)])
-    entry = oc.open(path).entry("object.pickle")
-    for at in range(entry.offset, entry.offset + entry.nbytes, 7):
+    oc.save_object(path, [Runs(), np.zeros(1 << 20), np.zeros(3)])
+    entries = [oc.open(path).entry(f"object.{name}") for name in ("pickle", "buffers", "small")]
+    for at in (at for entry in entries for at in range(entry.offset, entry.offset + entry.nbytes, 7)):
         with flipped(path, at, 4), pytest.raises(oc.ChecksumError, match=str(path)):
             oc.load_object(path, trusted=True)
+    oc.save(path, ARRAYS, {"onecopy.object": json.dumps(ABOUT)}, 64, checksum=False)
+    with pytest.raises(oc.errors.NoChecksum):
+        oc.load_object(path, trusted=True)
     assert RAN == []
 
 
@@ -110,12 +113,6 @@ def test_every_table_of_buffers_is_refused_or_in_bounds(tmp_path_factory, rows):
         with pytest.raises(oc.FormatError) as raised:
             oc.load_object(path, trusted=True)
         assert raised.value.kind is raised.value.Kind.OUT_OF_BOUNDS
-
-
-def test_without_checksums_nothing_is_unpickled(path):
-    oc.save(path, ARRAYS, {"onecopy.object": json.dumps(ABOUT)}, 64, checksum=False)
-    with pytest.raises(oc.errors.NoChecksum):
-        oc.load_object(path, trusted=True)
 
 
 class Gone:

@@ -46,7 +46,6 @@ class DistError(Exception):
 
 
 def run(*command: object, cwd: Path | None = None) -> None:
-    """Run a command and show it; raise DistError where it fails."""
     words = [str(word) for word in command]
     print("$ " + " ".join(words), flush=True)
     if subprocess.run(words, cwd=cwd, check=False).returncode:
@@ -54,13 +53,11 @@ def run(*command: object, cwd: Path | None = None) -> None:
 
 
 def need(holds: bool, sentence: str) -> None:
-    """Raise DistError with a sentence unless something holds."""
     if not holds:
         raise DistError(sentence)
 
 
 def need_at_most(what: str, size: int, limit: float) -> None:
-    """Print a size beside its budget; raise DistError where it is more."""
     print(f"{what}: {size / MB:.2f} of {limit / MB:.2f} MB")
     need(
         size <= limit, f"{what} has {size} bytes, and the budget is {limit:.0f}: tests/installed/check_dist.py says why"
@@ -93,7 +90,6 @@ def look_into_wheel(wheel: Path) -> None:
 
 
 def look_into_sdist(sdist: Path) -> None:
-    """Look for the same in an sdist: sources, tests and licence, nothing that was built or measured."""
     with tarfile.open(sdist) as file:
         names = [name.partition("/")[2] for name in file.getnames()]
     for name in IN_SDIST:
@@ -110,7 +106,6 @@ def tag_of(python: str) -> str:
 
 
 def environment(python: str, folder: Path, *packages: object) -> Path:
-    """Make an environment that has some packages and what these need; return its interpreter."""
     run(python, "-m", "venv", folder / "env")
     own = folder / "env/bin/python"
     run(own, "-m", "pip", "install", "-q", *packages)
@@ -118,7 +113,6 @@ def environment(python: str, folder: Path, *packages: object) -> Path:
 
 
 def copy_tests(tree: Path) -> Path:
-    """Copy the tests, without the package beside them."""
     shutil.copytree(ROOT / "tests", tree / "tests", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("pyproject.toml", "conftest.py"):  # pytest's options, and the plugins of all tests
         shutil.copy(ROOT / name, tree)
@@ -126,7 +120,6 @@ def copy_tests(tree: Path) -> Path:
 
 
 def test_wheel(wheel: Path, python: str, folder: Path) -> None:
-    """Install a wheel with its dependencies, use it, and run the tests that need no framework."""
     own, tree = environment(python, folder, wheel), copy_tests(folder / "tree")
     run(own, "-W", "error", "tests/installed/alone.py", cwd=tree)
     run(own, "-m", "pip", "install", "-q", *GROUPS["installed"])
@@ -135,7 +128,6 @@ def test_wheel(wheel: Path, python: str, folder: Path) -> None:
 
 
 def test_lowest(wheel: Path, python: str, folder: Path) -> None:
-    """Install a wheel with the lowest versions that it allows of its dependencies, and use it."""
     tools = [tool for tool in GROUPS["installed"] if tool.startswith(("hypothesis", "pytest"))]
     own = environment(python, folder, wheel, *tools, *(one.replace(">=", "==") for one in DEPENDENCIES))
     run(own, "-m", "pytest", *TESTED, cwd=copy_tests(folder / "tree"))
@@ -150,7 +142,6 @@ def test_packages(wheels: list[Path], wheel: Path, python: str, folder: Path) ->
 
 
 def test_sdist(sdist: Path, python: str, folder: Path) -> None:
-    """Build an sdist without network access for pip, and use the result."""
     tools = [tool for tool in GROUPS["dev"] if re.match("cmake=|ninja=", str(tool))]
     own = environment(python, folder, *PROJECT["build-system"]["requires"], *tools, *DEPENDENCIES)
     path = f"PATH={own.parent}:/usr/local/bin:/usr/bin:/bin"  # its own cmake, which asks its own interpreter
@@ -166,7 +157,6 @@ def the_one(folder: Path, pattern: str) -> Path:
 
 
 def check(folder: Path, pythons: list[str], *, sdist: bool) -> None:
-    """Look into all files of a folder, and install and use them."""
     source = the_one(folder, f"onecopy_core-{VERSION}.tar.gz")
     look_into_sdist(source)
     wheels = {python: the_one(folder, f"onecopy_core-{VERSION}-{tag_of(python)}-*.whl") for python in pythons}
@@ -188,7 +178,6 @@ def check(folder: Path, pythons: list[str], *, sdist: bool) -> None:
 
 
 def main() -> int:
-    """Read the command line; return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "dist", help="where wheels and sdist are")
     parser.add_argument("--python", action="append", help="an interpreter, again for more (this one)")

@@ -35,7 +35,6 @@ def piece(number: int) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a folder with space for the files; skip where there is none."""
     made = tmp_path_factory.mktemp("beyond")
     if shutil.disk_usage(made).free < DISK:
         pytest.skip(f"{DISK >> 30} GiB of disk are needed in {made}, free are {shutil.disk_usage(made).free >> 30}")

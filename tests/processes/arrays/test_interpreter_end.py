@@ -68,7 +68,6 @@ sys.exit(7)
 
 
 def ending(program: str, *arguments: object) -> tuple[int, str]:
-    """Run a program; return its status and what it wrote on stderr."""
     command = [sys.executable, "-c", program, *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
     return done.returncode, done.stderr

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 from tests.support.children import call_in_child
-from tests.support.memory_group import NoMemoryGroupError, memory_group
+from tests.support.memory_group import enter, group_or_skip
 
 import onecopy as oc
 from onecopy.files.page_cache import residency
@@ -87,8 +87,8 @@ def in_group(files: Files) -> Callable[[Callable[[Files], Any]], Seen]:
     """Give a function that calls work(files) in a child, in the group, where the other file is cached."""
 
     def run(work: Callable[[Files], Any]) -> Seen:
-        def child(enter: Callable[[], None]) -> Any:
-            enter()
+        def child(group: Path) -> Any:
+            enter(group)
             oc.warm(files.other)
             with highest_cached(files.large) as highest:
                 answer = work(files)
@@ -97,18 +97,13 @@ def in_group(files: Files) -> Callable[[Callable[[Files], Any]], Seen]:
         for _ in range(5):
             oc.evict([files.large, files.other])
             oc.warm(files.outside)
-            with memory_group(GROUP) as enter:
-                seen: Seen = call_in_child(lambda: child(enter))
+            with group_or_skip(GROUP) as group:
+                seen: Seen = call_in_child(child, group)
             if seen.outside == 1:
                 return seen
             files.target.unlink(missing_ok=True)
         pytest.skip("this machine drops what is cached by itself")
 
-    try:
-        with memory_group(GROUP):
-            pass
-    except NoMemoryGroupError as error:
-        pytest.skip(str(error))
     return run
 
 

@@ -28,7 +28,6 @@ def sealed_copy(path: Path) -> int:
 
 @pytest.fixture
 def shared(tmp_path: Path, memfd: int) -> Iterator[int]:
-    """Give the descriptor of saved arrays that are in memory only."""
     oc.save(tmp_path / "arrays", {"weights": WEIGHTS, "bias": np.arange(7)}, metadata={"step": "12"})
     fd = sealed_copy(tmp_path / "arrays")
     (tmp_path / "arrays").unlink()

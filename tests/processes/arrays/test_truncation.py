@@ -36,17 +36,14 @@ def test_warming_lost_bytes_is_data_lost(path, in_child, mechanism, options):
 
 
 @in_a_child
-def test_waiting_for_a_job_that_met_lost_bytes_is_data_lost(path):
-    job = oc.warm(cut(path), wait=False)
+def test_waiting_for_a_job_that_met_lost_bytes_is_data_lost_and_the_rest_can_be_warmed(path):
+    mapping = cut(path)
+    job = oc.warm(mapping, wait=False)
     for _ in range(2):
         with pytest.raises(oc.DataLost):
             job.wait()
     assert job.done
-
-
-@in_a_child
-def test_what_is_left_can_still_be_warmed(path):
-    assert oc.warm(cut(path), [(0, 5 * MIB)]).complete
+    assert oc.warm(mapping, [(0, 5 * MIB)]).complete
 
 
 @pytest.mark.parametrize("part", [{}, {"offset": 4 * MIB}], ids=["a file", "its end"])

@@ -40,6 +40,11 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.fixture(params=[True, False])
+def unnamed(request) -> bool:
+    return bool(request.param)
+
+
 @pytest.mark.parametrize(("unnamed", "call", "error", "operation"), CASES)
 @pytest.mark.parametrize("exists", [True, False])
 def test_a_call_that_fails_is_reported_and_the_old_file_stays(
@@ -60,7 +65,6 @@ def test_a_call_that_fails_is_reported_and_the_old_file_stays(
     assert not exists or path.read_bytes() == before
 
 
-@pytest.mark.parametrize("unnamed", [True, False])
 def test_a_folder_that_cannot_be_flushed_is_reported_and_the_new_file_is_in_place(path, in_child, unnamed):
     with pytest.raises(OSError, match="flush folder of") as raised:
         in_child(lambda: save_without(unnamed, path, "open the folder", error=BROKEN))
@@ -69,7 +73,6 @@ def test_a_folder_that_cannot_be_flushed_is_reported_and_the_new_file_is_in_plac
     assert list(oc.open(path)) == list(NEW)
 
 
-@pytest.mark.parametrize("unnamed", [True, False])
 @pytest.mark.parametrize(
     ("call", "error"),
     [
@@ -88,7 +91,6 @@ def test_what_can_be_done_without_is_done_without(path, in_child, unnamed, call,
     assert (oc.open(path)["new"] == NEW["new"]).all()
 
 
-@pytest.mark.parametrize("unnamed", [True, False])
 @pytest.mark.parametrize("limit", [4095, MIB, 16 * MIB, 17 * MIB + 5])
 @in_a_child
 def test_a_write_that_is_cut_short_by_a_limit_leaves_nothing(path, unnamed, limit):

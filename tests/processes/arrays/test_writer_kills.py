@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors.numpy
-from tests.support.children import status_of
+from tests.support.children import fork, status_of
 from tests.support.rounds import rounds
 from tests.support.seccomp import refuse
 from tests.support.writing import HIDDEN, MIB, names_in
@@ -34,21 +34,20 @@ def version(number: int, size: int) -> dict[str, np.ndarray]:
 
 
 def start_save(path: Path, arrays: dict[str, np.ndarray], unnamed: bool) -> int:
-    """Save in a forked process, which reports at once whether it succeeded; return its PID after its start."""
-    read_end, write_end = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            if not unnamed:
-                refuse("O_TMPFILE")
-            os.write(write_end, b"begun")
-            oc.save(path, arrays)
-            os._exit(0)
-        finally:
-            os._exit(1)
-    os.close(write_end)
-    assert os.read(read_end, 5) == b"begun"
-    os.close(read_end)
+    """Save in a forked process; return its PID after its start."""
+    begun, begin = os.pipe()
+
+    def save() -> bool:
+        if not unnamed:
+            refuse("O_TMPFILE")
+        os.write(begin, b".")
+        oc.save(path, arrays)
+        return True
+
+    pid = fork(save)
+    os.close(begin)
+    os.read(begun, 1)
+    os.close(begun)
     return pid
 
 

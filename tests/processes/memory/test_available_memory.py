@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tests.support.children import in_a_child
 from tests.support.kernel import needs_memory_files
-from tests.support.memory_group import NoMemoryGroupError, memory_group
+from tests.support.memory_group import enter, group_or_skip
 
 from onecopy import _core
 from onecopy.files.page_cache import available_memory
@@ -47,17 +47,13 @@ def page_cache(folder: Path) -> object:
 
 
 @pytest.fixture
-def group() -> Iterator[Callable[[], None]]:
-    try:
-        with memory_group(LIMIT) as enter:
-            yield enter
-    except NoMemoryGroupError as error:
-        pytest.skip(str(error))
+def group() -> Iterator[Path]:
+    with group_or_skip(LIMIT) as group:
+        yield group
 
 
-def change(enter: Callable[[], None], take: Callable[[Path], object], folder: Path) -> tuple[int, int, str]:
-    """Return what is available before and after something is taken, and what limits it."""
-    enter()
+def change(group: Path, take: Callable[[Path], object], folder: Path) -> tuple[int, int, str]:
+    enter(group)
     before = available_memory() or 0
     held = take(folder)
     (after, limited_by) = _core.available_memory() or (0, "")
@@ -75,13 +71,13 @@ def test_what_cannot_be_dropped_is_not_available(group, in_child, tmp_path, take
 
 @in_a_child
 def test_the_container_of_this_process_leaves_what_is_available(group) -> None:
-    group()
+    enter(group)
     held = anonymous(Path())
     (available, limited_by), found = _core.available_memory() or (0, ""), container()
-    assert held is not None
     assert found is not None
     assert available == pytest.approx(found.left, abs=NOISE)
     assert limited_by == f"the control group {found.limited_by}"
+    del held
 
 
 def test_page_cache_is_available(group, in_child, tmp_path) -> None:

@@ -9,6 +9,7 @@ import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,6 +50,12 @@ def only(explained: Explanation, code: str, name: str = "") -> Cause:
 
 def of_code(explained: Explanation, code: str) -> list[Cause]:
     return [one for one in explained.causes if one.code == code]
+
+
+def explained(code: str, *arguments: object, count: int = 1, **options: Any) -> Explanation:
+    """Explain processes that have run `code`."""
+    with Watched(code, *arguments, count=count) as group:
+        return oc.explain(group.pids, **options)
 
 
 @pytest.fixture
@@ -111,8 +118,7 @@ def test_a_file_is_found_at_any_alignment(tmp_path, package):
     head = f"import numpy, sys, {package}\npath = sys.argv[1]\n"
     code = f"{head}data = numpy.random.default_rng(3).random(1_000_000)\n{write}"
     subprocess.run([sys.executable, "-c", code, path], check=True)
-    with Watched(f"{head}held = {read}", path, count=2) as group:
-        cause = only(oc.explain(group.pids), "copies", str(path))
+    cause = only(explained(f"{head}held = {read}", path, count=2), "copies", str(path))
     assert cause.bytes == pytest.approx(2 * 8_000_000, rel=0.02)
 
 
@@ -152,8 +158,7 @@ def test_a_candidate_that_shrinks_or_goes_is_no_error(weights, monkeypatch):
         yield candidates.Candidate("/short", str(weights), 100 * weights.stat().st_size)
 
     monkeypatch.setattr("onecopy.memory.copies.candidates", gone)
-    with Watched(LOAD, weights) as group:
-        assert oc.explain(group.pids).bytes > 0
+    assert explained(LOAD, weights).bytes > 0
 
 
 def test_huge_pages_are_compared_and_stay_huge():
@@ -186,8 +191,7 @@ def test_private_pages_of_hugetlbfs_count():
             memory = mmap.mmap(-1, 16 << 20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40000)
             memory[:] = random.Random(5).randbytes(len(memory))
         """
-        with Watched(code, count=2) as group:
-            found = oc.explain(group.pids)
+        found = explained(code, count=2)
     finally:
         setting.write_text(reserved)
     assert found.copies >= 16 * MIB
@@ -197,16 +201,14 @@ def test_private_pages_of_hugetlbfs_count():
 def test_a_file_of_equal_bytes_hides_no_other(weights, tmp_path):
     (tmp_path / "ones").write_bytes(b"\1" * (64 * MIB))
     code = LOAD + "    ones = bytearray(b'\\1') * (8 << 20)\n"
-    with Watched(code, weights) as group:
-        found = oc.explain(group.pids, look_in=[str(tmp_path / "ones")])
+    found = explained(code, weights, look_in=[str(tmp_path / "ones")])
     assert only(found, "copies", str(weights)).times == 1
     assert only(found, "copies", "other copies").bytes == pytest.approx(8 * MIB, rel=0.05)
 
 
 def test_copies_of_files_with_the_same_bytes_are_never_more_than_the_memory(weights, tmp_path):
     (tmp_path / "longer").write_bytes(b"x" * 4096 + weights.read_bytes())
-    with Watched(LOAD, weights) as group:
-        found = oc.explain(group.pids, look_in=[str(tmp_path / "longer")])
+    found = explained(LOAD, weights, look_in=[str(tmp_path / "longer")])
     assert weights.stat().st_size <= sum(one.bytes for one in of_code(found, "copies")) <= found.bytes
 
 
@@ -225,18 +227,11 @@ def test_a_file_in_another_mount_namespace_is_found(weights, tmp_path):
     assert only(found, "copies", f"{inner}/model.npy").bytes == pytest.approx(weights.stat().st_size, rel=0.02)
 
 
-def test_a_mapped_file_is_page_cache_and_no_copy(cold_file):
-    path = cold_file(32 * MIB, "weights.bin")
-    with Watched(MAP + TOUCH_ALL, path, count=3) as group:
-        found = oc.explain(group.pids)
-    cause = only(found, "cache")
-    assert 32 * MIB <= cause.bytes < 48 * MIB, "once"
-    assert "weights.bin" in cause.text
-    assert not found.bad
-
-
-def test_what_was_written_to_in_a_private_mapping_is_wrong(cold_file):
+def test_a_mapped_file_is_page_cache_until_it_is_written_to_in_a_private_mapping(cold_file):
     path = cold_file(64 * MIB, "weights.bin")
+    found = explained(MAP + TOUCH_ALL, path, count=3)
+    assert 64 * MIB <= only(found, "cache", "weights.bin").bytes < 80 * MIB, "once"
+    assert not found.bad
     code = """
         import mmap, sys
         file = open(sys.argv[1], "rb")
@@ -244,11 +239,9 @@ def test_what_was_written_to_in_a_private_mapping_is_wrong(cold_file):
         for at in range(0, 32 << 20, 4096):
             memory[at : at + 8] = at.to_bytes(8)
     """
-    with Watched(code, path) as group:
-        found = oc.explain(group.pids)
-    cause = only(found, "written")
-    assert cause.bad
-    assert cause.bytes == pytest.approx(32 * MIB, rel=0.01)
+    found = explained(code, path)
+    assert only(found, "written").bad
+    assert only(found, "written").bytes == pytest.approx(32 * MIB, rel=0.01)
     assert "writes to mapped data in place" in found.remedy
 
 
@@ -293,7 +286,11 @@ def test_a_file_in_memory_counts_once_even_if_nobody_maps_it(is_mapped):
     assert only(found, "shmem", "numbers").bytes == pytest.approx(64 * MIB, rel=0.01)
 
 
-def test_this_process_knows_what_its_allocator_keeps(python):
+def test_this_process_is_explained_without_an_argument_and_knows_what_its_allocator_keeps(python):
+    found = oc.explain()
+    assert [one.pid for one in found.processes] == [os.getpid()]
+    assert found.bytes > found.processes[0].private > 0
+    assert pickle.loads(pickle.dumps(found)) == found
     text = python("""
         import onecopy as oc
         held = [bytearray(5000) for _ in range(20000)]
@@ -398,8 +395,7 @@ def test_without_the_permission_to_trace_the_rest_is_explained(weights, monkeypa
             return [(0.0, 0.0)] * self.added
 
     monkeypatch.setattr("onecopy.memory.copies.EqualPages", Refusing)
-    with Watched(LOAD, weights, count=2) as group:
-        found = oc.explain(group.pids)
+    found = explained(LOAD, weights, count=2)
     assert found.copies is None
     assert "copies of the same bytes is unknown" in str(found).replace("\n", " ")
     assert "permission to trace" in found.notes[-1]
@@ -488,10 +484,3 @@ def test_the_verb_explains_a_command(weights, tmp_path):
     assert "3 x 40.0 MB   private copies of" in part.stdout
     assert verb("--", "no such program").returncode == 127
     assert "before its memory could be examined" in verb("--", "true").stderr
-
-
-def test_this_process_is_explained_without_an_argument():
-    found = oc.explain()
-    assert [one.pid for one in found.processes] == [os.getpid()]
-    assert found.bytes > found.processes[0].private > 0
-    assert pickle.loads(pickle.dumps(found)) == found

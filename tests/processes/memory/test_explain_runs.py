@@ -71,11 +71,15 @@ def test_what_a_process_of_onecopy_run_shares_and_what_not(files, onecopy_proces
     assert f"   {both[0].text}\n" in printed
 
 
-def test_a_process_that_loaded_nothing_and_one_without_onecopy_run():
+def test_processes_that_loaded_nothing_or_have_ended_or_no_onecopy_run_have_no_causes():
     with run() as (_, program, _):
         assert causes_of_run([program]) == []
     with run(command=()) as (process, _, _):
         assert causes_of_run([process.pid]) == []
+    pid = fork(lambda: True)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    assert causes_of_run([pid]) == []
+    assert status_of(pid) == 0
 
 
 def test_what_a_child_does_not_map_any_more_it_does_not_share(files):
@@ -110,10 +114,3 @@ def test_another_file_in_the_place_of_that_of_onecopy_run_is_not_opened(tmp_path
     os.close(opened)
     assert "cannot be read" in cause.text
     assert "\x1b" not in cause.text
-
-
-def test_a_process_that_has_ended_has_no_causes():
-    pid = fork(lambda: True)
-    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-    assert causes_of_run([pid]) == []
-    assert status_of(pid) == 0

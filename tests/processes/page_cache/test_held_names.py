@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from tests.support.children import become, call_in_child, forked
 from tests.support.holders import COMMAND, holder
-from tests.support.memory_group import NoMemoryGroupError, limited
+from tests.support.memory_group import group_or_skip
 from tests.support.places import reached_by_all
 from tests.support.waiting import until
 
@@ -53,6 +53,14 @@ def is_held(version: float) -> bool:
     return False
 
 
+@contextlib.contextmanager
+def held(path: Path) -> Iterator[subprocess.Popen[str]]:
+    """Start a process that holds a file until the block ends; give it when it holds version 1."""
+    with holder(f"{NAME}={path}") as process:
+        until(lambda: is_held(1), "version 1")
+        yield process
+
+
 @pytest.fixture(autouse=True)
 def no_names_left() -> Iterator[None]:
     """Remove what killed holders left: a link that leads nowhere and an empty file."""
@@ -77,49 +85,47 @@ def hold(path: Path) -> Iterator[Holder]:
 
 
 def test_a_name_is_opened_by_all_calls_and_survives_the_file(path: Path) -> None:
-    with holder(f"{NAME}={path}") as process:
-        until(lambda: is_held(1), "version 1")
-        with oc.open(HELD) as file:
-            again = pickle.loads(pickle.dumps(file))
-            assert version_of(again) == 1
-            assert (file.changed(), file.mode) == (False, "map")
-            assert oc.open(HELD, mode="copy")["w"][0] == 1
-            assert np.shares_memory(file["w"], file["w"])
-            path.unlink()
-            assert process.stdout is not None
-            until(lambda: "kept" in process.stdout.readline(), "the report")  # type: ignore[union-attr]
-            assert is_held(1)
-            with pytest.raises(ValueError, match="read-only"):
-                file["w"][0] = 2
-            with pytest.raises(PermissionError):
-                os.truncate(file.path, 0)  # it is sealed
+    with held(path) as process, oc.open(HELD) as file:
+        again = pickle.loads(pickle.dumps(file))
+        assert version_of(again) == 1
+        assert (file.changed(), file.mode) == (False, "map")
+        assert oc.open(HELD, mode="copy")["w"][0] == 1
+        assert np.shares_memory(file["w"], file["w"])
+        path.unlink()
+        assert process.stdout is not None
+        until(lambda: "kept" in process.stdout.readline(), "the report")  # type: ignore[union-attr]
+        assert is_held(1)
+        with pytest.raises(ValueError, match="read-only"):
+            file["w"][0] = 2
+        with pytest.raises(PermissionError):
+            os.truncate(file.path, 0)  # it is sealed
+
+
+def expect_refusal(path: Path, holder: str, name: str = NAME) -> None:
+    with pytest.raises(OSError, match=f"{holder} holds this name") as refused:
+        Holder(names={name: path}).close()
+    assert refused.value.errno == errno.EBUSY
 
 
 def test_a_second_holder_of_a_name_is_refused_with_the_process_id(path: Path) -> None:
-    with holder(f"{NAME}={path}") as first:
-        until(lambda: is_held(1), "version 1")
+    with held(path) as first:
         with holder(f"{NAME}={path}") as second:
             _, said = second.communicate(timeout=60)
             assert (second.returncode, said) == (1, f"onecopy: {HELD}: process {first.pid} holds this name\n")
-        with pytest.raises(OSError, match=f"process {first.pid} holds this name"), Holder(names={NAME: path}):
-            pass
+        expect_refusal(path, f"process {first.pid}")
         assert is_held(1)
-    with holder(f"{NAME}={path}"):  # what was killed does not keep the name
-        until(lambda: is_held(1), "the second holder")
+    with held(path):
+        pass  # what was killed does not keep the name
 
 
-def test_a_name_survives_the_removal_of_the_users_files_in_memory(path: Path) -> None:
+def test_a_name_survives_the_removal_of_the_users_files_in_memory(path: Path, hold: Holder) -> None:
     """systemd-logind removes them when the last session of a user ends, unless RemoveIPC=no."""
-    with Holder(names={NAME: path}, pin=0) as first:
-        first.refresh()
-        shutil.rmtree(oc.Store(place="memory").folder)
-        with pytest.raises(OSError, match="holds this name") as refused:
-            Holder(names={NAME: path}).close()
-        assert refused.value.errno == errno.EBUSY
-        assert first.refresh() == []
-        assert is_held(1)
-        with pytest.raises(OSError, match=f"process {os.getpid()} holds this name"):
-            Holder(names={NAME: path}).close()
+    shutil.rmtree(oc.Store(place="memory").folder)
+    expect_refusal(path, "another process")
+    assert hold.refresh() == []
+    assert is_held(1)
+    expect_refusal(path, f"process {os.getpid()}")
+    hold.close()
     with pytest.raises(FileNotFoundError):
         oc.open(HELD)
     assert (list(HOLDS.iterdir()), HOLDS.stat().st_mode & 0o777) == ([], 0o700)
@@ -132,45 +138,36 @@ def test_a_link_that_was_removed_alone_is_made_again_and_need_not_be_there_at_th
     shutil.rmtree(oc.Store(place="memory").folder)
 
 
-def test_a_holder_removes_no_link_and_no_lock_of_another_one(path: Path) -> None:
-    with Holder(names={NAME: path}, pin=0) as hold:
-        for name in (NAME, f".{NAME}"):
-            (HOLDS / name).unlink()
-            (HOLDS / name).symlink_to("/proc/self/fd/0")  # as another holder, in another network, would
-        hold.close()
-        assert sorted(one.name for one in HOLDS.iterdir()) == [f".{NAME}", NAME]
+def test_a_holder_removes_no_link_and_no_lock_of_another_one(hold: Holder) -> None:
+    for name in (NAME, f".{NAME}"):
+        (HOLDS / name).unlink()
+        (HOLDS / name).symlink_to("/proc/self/fd/0")  # as another holder, in another network, would
+    hold.close()
+    assert sorted(one.name for one in HOLDS.iterdir()) == [f".{NAME}", NAME]
 
 
-@pytest.mark.parametrize("is_released", [False, True])
-def test_a_lock_that_another_process_keeps_is_respected(path: Path, monkeypatch: Any, is_released: bool) -> None:
+def test_a_lock_that_another_process_keeps_is_respected(path: Path, monkeypatch: Any) -> None:
     Holder(names={NAME: path}, pin=0).close()
     with (HOLDS / f".{NAME}").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if is_released:  # as by a process that sweeps
-            monkeypatch.setattr(time, "sleep", lambda _: fcntl.flock(lock, fcntl.LOCK_UN))
-            with Holder(names={NAME: path}, pin=0) as hold:
-                assert [change.what for change in hold.refresh()] == ["held"]
-        else:
-            with pytest.raises(OSError, match="another process holds this name") as refused:
-                Holder(names={NAME: path}).close()
-            assert refused.value.errno == errno.EBUSY
+        expect_refusal(path, "another process")
+        monkeypatch.setattr(time, "sleep", lambda _: fcntl.flock(lock, fcntl.LOCK_UN))  # as by a process that sweeps
+        with Holder(names={NAME: path}, pin=0) as hold:
+            assert [change.what for change in hold.refresh()] == ["held"]
 
 
-def test_names_that_look_like_files_of_other_names_have_one_holder_each(path: Path) -> None:
+def test_names_that_look_like_files_of_other_names_have_one_holder_each(path: Path, hold: Holder) -> None:
     longer = f"{NAME}.{os.getpid()}"
-    with Holder(names={longer: path}, pin=0) as first, Holder(names={NAME: path}, pin=0) as other:
-        for hold in (first, other):
-            hold.refresh()
+    with Holder(names={longer: path}, pin=0) as other:
+        other.refresh()
         for name in (longer, NAME):
-            with pytest.raises(OSError, match="holds this name"):
-                Holder(names={name: path}).close()
+            expect_refusal(path, f"process {os.getpid()}", name)
             oc.open(f"hold:{name}").close()
 
 
 @pytest.mark.parametrize("by", ["holder", "prune"])
 def test_what_a_killed_holder_left_is_removed_by_the_next_one_and_by_prune(path: Path, by: str) -> None:
-    with holder(f"{NAME}={path}") as process, Holder(names={f"{NAME}-living": path}, pin=0):
-        until(lambda: is_held(1), "version 1")
+    with held(path) as process, Holder(names={f"{NAME}-living": path}, pin=0):
         process.kill()
         process.wait()
         if by == "prune":
@@ -184,8 +181,7 @@ def test_what_a_killed_holder_left_is_removed_by_the_next_one_and_by_prune(path:
 def test_errors_say_why_nothing_is_held(path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no process holds it"):
         oc.open(HELD)
-    with holder(f"{NAME}={path}") as process:
-        until(lambda: is_held(1), "version 1")
+    with held(path) as process:
         process.kill()
         process.wait()
         with pytest.raises(FileNotFoundError, match=f"process {process.pid}, which held it, has ended"):
@@ -268,7 +264,6 @@ class Worker:
 
 
 def mapped_generations(pids: list[int]) -> set[int]:
-    """Return the inodes of the generations that processes map."""
     regions = (region for pid in pids for region in proc.maps(pid))
     return {region.inode for region in regions if f"onecopy-hold:{NAME}" in region.path}
 
@@ -283,10 +278,7 @@ def test_a_roll_under_load_fails_no_request_and_needs_two_copies(tmp_path: Path)
     path, copy = tmp_path / "model.safetensors", 256 * MIB
     save(path, 1, copy)
     with contextlib.ExitStack() as ended:
-        try:
-            group = ended.enter_context(limited(2 * copy + 64 * MIB + (WORKERS + 1) * 80 * MIB))
-        except NoMemoryGroupError as error:
-            pytest.skip(str(error))
+        group = ended.enter_context(group_or_skip(2 * copy + 64 * MIB + (WORKERS + 1) * 80 * MIB))
         entered = ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh", *COMMAND]
         command = [*entered, f"{NAME}={path}", "--max-bytes", "300MiB"]
         process = ended.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE))
@@ -416,8 +408,7 @@ for call in (lambda: oc.open({HELD!r}), lambda: Holder(names={{ {NAME!r}: {str(p
     except OSError as error:
         print(error.strerror)
 """
-    with holder(f"{NAME}={path}") as process:
-        until(lambda: is_held(1), "version 1")
+    with held(path) as process:
         done = subprocess.run([*inside, program], capture_output=True, text=True, check=False, timeout=60)
         if done.returncode:
             pytest.skip(f"unshare: {done.stderr.strip()}")

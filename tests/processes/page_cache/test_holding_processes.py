@@ -18,7 +18,6 @@ MIB = 1 << 20
 
 
 def change_of(process: subprocess.Popen[str]) -> dict:
-    """Return the next change that a holder reports."""
     assert process.stdout is not None
     return json.loads(process.stdout.readline())
 

@@ -1,6 +1,5 @@
 """Memory limits: what does not fit into a control group is an error with the numbers, and no process is ever killed."""
 
-import contextlib
 import errno
 import os
 import random
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 from tests.support.children import ChildAnswerError, ChildKilledError, in_a_child
 from tests.support.limited_program import MIB, NUMBERS, Run, write_files
-from tests.support.memory_group import NoMemoryGroupError, enter, limited, memory_groups
+from tests.support.memory_group import NoMemoryGroupError, enter, group_or_skip, memory_groups
 from tests.support.rounds import rounds
 
 import onecopy as oc
@@ -39,15 +38,6 @@ def files(tmp_path_factory) -> dict[int, Path]:
     return write_files(tmp_path_factory.mktemp("files"), SIZES)
 
 
-@contextlib.contextmanager
-def group_of(limit: int) -> Iterator[Path]:
-    try:
-        with limited(limit) as group:
-            yield group
-    except NoMemoryGroupError as error:
-        pytest.skip(str(error))
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(0)
 def test_no_random_sequence_of_operations_in_a_small_group_is_killed(files, tmp_path, in_child, monkeypatch) -> None:
@@ -59,7 +49,7 @@ def test_no_random_sequence_of_operations_in_a_small_group_is_killed(files, tmp_
         folder.mkdir()
         monkeypatch.setattr(tempfile, "tempdir", str(folder))
         monkeypatch.setenv("ONECOPY_CACHE", str(folder / "cache"))
-        with group_of(limit) as group:
+        with group_or_skip(limit) as group:
             run = Run(seed, files, folder, limit)
             try:
                 found = in_child(lambda group=group, run=run: (enter(group), run.all())[1])
@@ -124,30 +114,22 @@ def test_what_does_not_fit_into_the_group_is_a_memory_error_with_the_numbers(
 @pytest.fixture
 def small_group() -> Iterator[Path]:
     """Give a group of 48 MiB, in which no process may be killed."""
-    with group_of(48 * MIB) as group:
+    with group_or_skip(48 * MIB) as group:
         yield group
         assert kills(group) == 0
 
 
 @in_a_child
-def test_pages_that_a_group_could_never_drop_are_not_locked(files, small_group) -> None:
+def test_in_a_small_group_no_more_is_locked_than_fits_and_parts_of_large_files_can_be_written(
+    files, small_group
+) -> None:
     enter(small_group)
     with oc.open(files[256]) as file:
         report = oc.files.pin(file)
     assert (report.pinned, report.outcome) == (0, "refused")
     assert NUMBERS.search(report.reason)
-
-
-@in_a_child
-def test_what_is_locked_already_is_not_counted_again(files, small_group) -> None:
-    enter(small_group)
-    with oc.open(files[16]) as file:
+    with oc.open(files[16]) as file:  # what is locked already is not counted again
         assert oc.files.pin(file).pinned == oc.files.pin(file).pinned > 16 * MIB
-
-
-@in_a_child
-def test_small_parts_of_a_large_file_can_be_written_in_a_small_group(files, small_group) -> None:
-    enter(small_group)
     with oc.open(files[256], private=True) as file:
         file["part.3"][:1024] += 1  # 4 MiB
         assert file["part.3"][1023, 1] == np.float32(float(3 * 8192 * 1024 + 1023 * 1024 + 1)) + 1

@@ -75,7 +75,6 @@ def copies(machine: Path, count: int) -> float:
 
 
 def image() -> tuple[list[str], dict[str, str]]:
-    """Return the command of the image of the Dockerfile, and its environment."""
     lines = [line.partition(" ") for line in (EXAMPLES / "Dockerfile").read_text().splitlines()]
     words = {word: rest for word, _, rest in lines}
     assert "RUN" in words

@@ -53,21 +53,18 @@ def answers_in(log: str) -> list[str]:
 
 
 def server_of(one: Running) -> int:
-    """Return the PID of the command that `onecopy run` has started."""
     found: list[int] = []
     until(lambda: found.extend(children_of(one.process.pid)) or found or one.process.poll() is not None, "the command")
     return found[0] if found else 0
 
 
 def has_claim(pid: int) -> bool:
-    """Return whether a process has a claim of the store open."""
     with suppress(OSError):
         return any(os.readlink(link).endswith(".claim") for link in Path(f"/proc/{pid}/fd").iterdir())  # noqa: PTH115
     return False
 
 
 def victims(one: Running, victim: str, server: int) -> list[int]:
-    """List the living processes of a kind."""
     runner = one.process.pid
     kinds: dict[str, Callable[[int], bool]] = {
         "worker": lambda pid: pid not in (runner, server),

@@ -46,7 +46,6 @@ def write(path: Path, value: int, changed: float = OLD) -> None:
 
 
 def run(folder: Path, *more: str) -> tuple[list[str], dict]:
-    """Run the program on the served array; return its lines and the report."""
     program = (sys.executable, folder.parent / "program.py", folder / "array.npy")
     printed, report = run_reported(*program, *more, folder=folder.parent)
     return printed.split(), report

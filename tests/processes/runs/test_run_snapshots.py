@@ -17,7 +17,7 @@ from tests.support.waiting import until
 from onecopy import _core
 from onecopy.base.run_constants import KEEPER
 from onecopy.run import snapshot_server as keeping
-from onecopy.store import protocol, snapshots
+from onecopy.store import snapshots
 from onecopy.store.protocol import GET, MADE, MAKE, WAIT
 from onecopy.store.snapshots import NoSnapshot, take
 
@@ -206,20 +206,6 @@ def test_what_was_used_last_is_released_last(keeper, tmp_path, monkeypatch):
     inode_of(d)  # releases one
     assert (inode_of(a), inode_of(c)) == (first, third)
     assert inode_of(b) != second
-
-
-def test_a_peer_is_known_by_its_user_and_not_by_its_group(in_child):
-    def peer() -> tuple[int, int]:
-        os.setresgid(12345, 12345, 12345)
-        one, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with one, other:
-            return protocol.peer(one)
-
-    try:
-        _, user = in_child(peer)
-    except OSError as error:
-        pytest.skip(f"this process cannot change its group: {error}")
-    assert user == os.geteuid()
 
 
 def test_what_was_sent_to_a_process_that_has_not_opened_it_yet_is_kept(keeper, file, tmp_path, monkeypatch):

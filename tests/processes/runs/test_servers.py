@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.support.children import fork
+from tests.support.waiting import until
 
 import onecopy as oc
 from onecopy.store import protocol, servers
@@ -47,13 +48,11 @@ class Run:
         )  # fmt: skip
 
     def loaded(self) -> tuple[float, int, str]:
-        """Return the sum, the inode and the kind of the memory."""
         assert self.process.stdout is not None
         total, inode, path = self.process.stdout.readline().split()
         return float(total), int(inode), path
 
     def end(self) -> str:
-        """Let the program end; return the report."""
         return self.process.communicate("\n", timeout=100)[1]
 
 
@@ -129,23 +128,15 @@ def test_a_server_that_is_stopped_is_not_waited_for(run):
     assert (other != inode, place.startswith("/memfd:onecopy")) == (True, True)
 
 
-def test_changed_contents_are_another_copy(run, file):
+def test_all_programs_of_a_user_use_the_copy_of_a_server_until_the_contents_change(run, file):
     before = run().loaded()
+    with take(str(file)) as taken, oc.open(file, mode="snapshot") as array:  # without a run
+        assert (taken.place, os.fstat(taken.descriptor).st_ino) == ("memory", before[1])
+        assert array.mode_reason == "a snapshot in the memory of onecopy run"
+    assert not run("--keep").loaded()[2].startswith("/memfd:")  # but for those that keep their copies in the store
     np.save(file, np.ones(NBYTES // 8))
     after = run().loaded()
     assert (after[0], after[1] != before[1]) == (NBYTES // 8, True)
-
-
-def test_runs_that_keep_their_copies_in_the_store_do_not_use_other_servers(run):
-    run().loaded()
-    assert not run("--keep").loaded()[2].startswith("/memfd:")
-
-
-def test_a_program_without_a_run_uses_a_server_of_its_user(run, file):
-    _, inode, _ = run().loaded()
-    with take(str(file)) as taken, oc.open(file, mode="snapshot") as array:
-        assert (taken.place, os.fstat(taken.descriptor).st_ino) == ("memory", inode)
-        assert array.mode_reason == "a snapshot in the memory of onecopy run"
 
 
 NAMESPACES = ("unshare", "--mount", "--pid", "--fork", "--ipc", "--net", "--uts", "--mount-proc")
@@ -325,6 +316,27 @@ def test_no_server_is_asked_through_a_link_or_in_a_folder_that_others_may_write(
         folder.chmod(0o720)  # the group could put a socket of its own there
         assert run().loaded()[0] == np.load(file).sum()
     assert asked == []
+
+
+def test_of_two_servers_that_look_for_a_copy_at_the_same_time_only_the_later_one_waits(run, file):
+    found = threading.Event()
+
+    def wait(connection: socket.socket, _: int) -> None:
+        while not found.wait(0.3):
+            protocol.send(connection, protocol.WAIT)
+
+    with false_server(wait) as asked:
+        others = sockets()
+        looking = run()
+        until(lambda: asked)
+        (name,) = set(sockets()) - set(others)
+        for began, reply in (b"0-earlier", protocol.NONE), (b"9-later", protocol.WAIT):
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as other, file.open("rb") as opened:
+                other.connect(f"{oc.Store().folder}/{servers.FOLDER}/{name}")
+                socket.send_fds(other, [b"ask 0 " + began], [opened.fileno()])
+                assert other.recv(100) == reply
+        found.set()
+        assert looking.loaded()[0] == np.load(file).sum()
 
 
 @pytest.mark.slow

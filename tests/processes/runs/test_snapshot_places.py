@@ -121,23 +121,19 @@ def test_a_file_of_another_user_has_a_snapshot_when_it_is_a_minute_old(tmp_path:
     assert "only its owner can see" in second
 
 
-def test_a_read_only_mount_of_a_writable_folder_protects_nothing(read_only_bind: Mounted) -> None:
-    (read_only_bind.source / "x.bin").write_bytes(b"a" * MIB)
-    path = read_only_bind.path / "x.bin"
-    with take(str(path)) as taken:
-        assert taken.place == "store"
-        with (read_only_bind.source / "x.bin").open("r+b") as file:
-            file.write(b"b")
-        os.truncate(read_only_bind.source / "x.bin", 1)
-        assert os.pread(taken.descriptor, taken.nbytes, 0) == b"a" * MIB
-
-
-def test_an_overlay_without_a_writable_layer_protects_nothing(tmp_path: Path) -> None:
-    (tmp_path / "lower").mkdir()
-    (tmp_path / "lower" / "x.bin").write_bytes(bytes(MIB))
-    for one in overlay_of(tmp_path / "lower", tmp_path / "overlay", writable=False):
+def test_no_mount_of_a_writable_folder_protects_its_files(read_only_bind: Mounted, tmp_path: Path) -> None:
+    """A read-only mount, and an overlay without a writable layer."""
+    source = read_only_bind.source / "x.bin"
+    source.write_bytes(b"a" * MIB)
+    for one in overlay_of(read_only_bind.source, tmp_path / "overlay", writable=False):
         with take(str(one.path / "x.bin")) as taken:
             assert taken.place == "store"
+    with take(str(read_only_bind.path / "x.bin")) as taken:
+        assert taken.place == "store"
+        with source.open("r+b") as file:
+            file.write(b"b")
+        os.truncate(source, 1)
+        assert os.pread(taken.descriptor, taken.nbytes, 0) == b"a" * MIB
 
 
 def test_a_file_system_that_is_read_only_itself_is_mapped(tmp_path: Path) -> None:

@@ -6,10 +6,11 @@ import mmap
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.children import in_a_child
+from tests.support.children import ChildKilledError, in_a_child
 from tests.support.seccomp import refuse
 from tests.support.slow_disk import NoSlowDiskError, slow_writing
 from tests.support.writing import MIB
@@ -19,7 +20,6 @@ import onecopy as oc
 
 @pytest.fixture(params=["tmpfs", "ext4"])
 def disk(request, reserving, small_disk) -> Callable[[], Path]:
-    """Give a function that mounts a disk of 8 MiB for the calling child and returns its folder."""
     return functools.partial(small_disk, request.param)
 
 
@@ -87,20 +87,20 @@ def test_a_disk_that_others_fill_later_does_no_harm(disk):
         assert names_of(folder) == {"ballast"}
 
 
-@in_a_child
-def test_a_sparse_array_on_a_disk_that_is_full_is_an_error_where_write_is_used(disk):
-    with oc.scratch((20, MIB), "u1", disk(), anywhere=True, reserve=False) as ours:
-        with pytest.raises(OSError, match=r"write|flush") as raised:
-            (ours.write(None, 7), ours.flush())
-        assert raised.value.errno == errno.ENOSPC
+def test_a_sparse_array_on_a_full_disk_is_an_error_of_write_and_ends_a_process_that_writes_memory(disk, in_child):
+    def sparse() -> Any:
+        return oc.scratch((20, MIB), "u1", disk(), anywhere=True, reserve=False)
 
-
-def test_a_sparse_array_on_a_disk_that_is_full_ends_the_process_where_memory_is_written(disk, in_child):
     def write() -> None:
-        oc.scratch((20, MIB), "u1", disk(), anywhere=True, reserve=False).array[:] = 7
+        with sparse() as ours:
+            ours.write(None, 7)
+            ours.flush()
 
-    with pytest.raises(Exception, match=r"^SIGBUS$"):
+    with pytest.raises(OSError, match=r"write|flush") as raised:
         in_child(write)
+    assert raised.value.errno == errno.ENOSPC
+    with pytest.raises(ChildKilledError, match="SIGBUS"):
+        in_child(lambda: sparse().array.fill(7))
 
 
 def test_memory_is_no_disk_and_is_refused_by_name(reserving):
@@ -159,27 +159,23 @@ def test_bytes_that_did_not_reach_the_disk_are_reported_from_then_on(reserving):
 def test_who_writes_faster_than_the_disk_waits_and_keeps_to_the_cap(reserving, small_disk, in_child):
     cap, rows = 2 * MIB, 6
 
-    def write() -> tuple[int, int, bool] | str:
+    def write() -> tuple[int, int]:
         folder = small_disk("ext4")
-        try:
-            with slow_writing(folder.stat().st_dev, 4 * MIB) as enter:
-                enter()
-                peak = over = 0
-                with oc.scratch((rows, MIB), "u1", folder, max_resident=cap) as ours:
-                    for row in range(rows):
-                        ours.write(row, np.full(MIB, row + 1, np.uint8))
-                        memory = ours.memory()
-                        peak, over = max(peak, memory.resident or 0), max(over, memory.over or 0)
-                    ours.flush()
-                    same = all((ours.array[row] == row + 1).all() for row in range(rows))
-                return peak, over, bool(same)
-        except NoSlowDiskError as reason:
-            return str(reason)
+        with slow_writing(folder.stat().st_dev, 4 * MIB) as enter:
+            enter()
+            peak = over = 0
+            with oc.scratch((rows, MIB), "u1", folder, max_resident=cap) as ours:
+                for row in range(rows):
+                    ours.write(row, np.full(MIB, row + 1, np.uint8))
+                    memory = ours.memory()
+                    peak, over = max(peak, memory.resident or 0), max(over, memory.over or 0)
+                ours.flush()
+                assert all((ours.array[row] == row + 1).all() for row in range(rows))
+            return peak, over
 
-    found = in_child(write)
-    if isinstance(found, str):
-        pytest.skip(found)
-    peak, over, same = found
-    assert same
+    try:
+        peak, over = in_child(write)
+    except NoSlowDiskError as error:
+        pytest.skip(str(error))
     assert 0 < peak <= cap * 5 // 4
     assert over <= cap // 4

@@ -39,7 +39,6 @@ def in_victim(call: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def give(path: Path, owner: int, mode: int) -> None:
-    """Give a file or folder, and all that is in it, to a user."""
     for one in path.rglob("*") if path.is_dir() else ():
         os.chown(one, owner, owner)
         one.chmod(0o666)

@@ -59,19 +59,9 @@ def in_namespace(user: int, id_there: int, function: Callable[..., Any], *argume
     return call_in_child(call)
 
 
-class Planted:
-    """An object whose pickle reports that it was loaded."""
-
-    def __init__(self, mark: Path) -> None:
-        self.mark = mark
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return os.mkdir, (str(self.mark),)
-
-
-def plant(shared: Path, mark: Path) -> None:
+def plant(shared: Path) -> None:
     """Build as the attacker, and give the folder the name that the victim has in its namespace."""
-    oc.Store(shared, trust=["root"]).get_or_build(KEY, lambda path: oc.save_object(path, Planted(mark)))
+    oc.Store(shared, trust=["root"]).get_or_build(KEY, lambda path: oc.save_object(path, ["planted"]))
     own = shared / str(os.geteuid())
     own.chmod(0o755)
     for path in own.iterdir():
@@ -85,20 +75,16 @@ def loaded(store: oc.Store) -> Any:
 
 
 @pytest.mark.parametrize("id_there", [NOBODY, 0, 1000])
-def test_what_another_user_planted_is_not_taken_for_ones_own(shared: Path, tmp_path: Path, id_there: int) -> None:
-    mark = shared / "mark"
-    call_in_child(plant, shared, mark, uid=ATTACKER)
+def test_what_another_user_planted_is_not_taken_for_ones_own(shared: Path, id_there: int) -> None:
+    call_in_child(plant, shared, uid=ATTACKER)
 
     def use() -> Any:
         store = oc.Store(shared, trust=[NOBODY])
         return loaded(store), store.folder.name
 
     os.chown(shared, VICTIM, VICTIM)  # root is unknown in the namespace
-    assert in_namespace(VICTIM, id_there, use) == (
-        (["good"], True),
-        f"{NOBODY}-1" if id_there == NOBODY else str(id_there),
-    )
-    assert not mark.exists()
+    name = f"{NOBODY}-1" if id_there == NOBODY else str(id_there)
+    assert in_namespace(VICTIM, id_there, use) == ((["good"], True), name)
 
 
 def test_a_user_with_the_id_of_all_unknown_ones_uses_its_own_files(shared: Path, tmp_path: Path) -> None:
