@@ -1,12 +1,11 @@
 """Files on a file system in user space whose server is good, slow, fails, gives too little, hangs or dies."""
 
+import contextlib
 import errno
 import functools
 import inspect
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -88,26 +87,17 @@ with {} as file:
 """
 
 
-def side_by_side(way: str, path: Path) -> list[subprocess.Popen[str]]:
-    """Start four ranks that have imported what they need, and let them read at once."""
-    command = [sys.executable, "-c", RANK.format(*READS[way]), path]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    ranks = [subprocess.Popen([*command, str(rank)], **pipes, text=True) for rank in range(4)]
-    assert [rank.stdout.readline() for rank in ranks] == ["ready\n"] * 4
-    for rank in ranks:
-        rank.stdin.write("\n")
-        rank.stdin.flush()
-    return ranks
-
-
 @pytest.mark.parametrize("way", READS)
 @on_fuse()
 def test_ranks_that_read_side_by_side_read_each_byte_once(path, faults, way):
     oc.evict(path)
     faults.bytes, faults.seconds = 0, 0.002
-    ranks = side_by_side(way, path)
-    sums = [int(rank.communicate()[0]) for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0] * 4
+    with contextlib.ExitStack() as ended:
+        ranks = [ended.enter_context(talking(RANK.format(*READS[way]), path, rank)) for rank in range(4)]
+        assert [rank.stdout.readline() for rank in ranks] == ["ready\n"] * 4  # imported what they need
+        for rank in ranks:
+            print(file=rank.stdin, flush=True)
+        sums = [int(rank.communicate()[0]) for rank in ranks]
     whole = sum(int(array.sum()) for array in ARRAYS.values())
     assert sums == [whole] * 4 if way == "copies" else sum(sums) == whole
     assert faults.bytes <= 1.05 * len(saved_model()) + RECLAIMED

@@ -52,12 +52,19 @@ def test_no_writer_removes_what_another_is_about_to_put_in_place(tmp_path, pytho
         import numpy as np
         import onecopy as oc
 
-        def write(number):
+        def save(number):
             for _ in range(2000):
                 oc.save(sys.argv[1], {"a": np.full(3, number)}, durable=False)
 
+        def save_scratch(number):
+            for _ in range(500):
+                with oc.scratch(3, "i8", os.path.dirname(sys.argv[1]), reserve=False) as made:
+                    made.write(None, number)
+                    made.save(sys.argv[1], "a", durable=False)
+
         with ThreadPoolExecutor() as pool:
-            list(pool.map(write, [os.getpid(), -os.getpid()]))
+            saving = [pool.submit(save, os.getpid()), pool.submit(save_scratch, -os.getpid())]
+            assert [one.result() for one in saving] == [None, None]
     """
     with ThreadPoolExecutor() as pool:
         assert list(pool.map(lambda _: python(code, path), range(6))) == [""] * 6

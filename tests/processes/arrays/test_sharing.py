@@ -1,14 +1,19 @@
 """Handles sent to other processes, and the memory of all of them together, as the kernel counts it."""
 
+import fcntl
 import multiprocessing
 import os
 import pickle
+import signal
 import zlib
+from collections.abc import Iterator
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.children import forked
+from tests.support.watched import Watched
 
 import onecopy as oc
 from onecopy.memory import proc
@@ -58,32 +63,18 @@ def test_a_handle_leads_to_the_same_bytes_in_another_process(tmp_path, method):
     assert child.exitcode == 0
 
 
-def hold(connection: Connection, handle: bytes, touched: int) -> None:
-    """In a child: touch every page of the first `touched` bytes, say so, and wait."""
-    file = pickle.loads(handle)
-    array = np.frombuffer(file.view(0, touched), np.uint8)
-    connection.send(int(array[::4096].sum()))
-    connection.recv()
-
-
 @pytest.mark.parametrize("touched", [64 * MIB, 24 * MIB])
 def test_four_processes_hold_one_copy(tmp_path, touched):
     path = tmp_path / "model.safetensors"
     oc.save(path, {"w": np.frombuffer(os.urandom(MIB) * 64, np.uint8)})
-    with oc.Mapping(path) as mapping:
-        handle = pickle.dumps(mapping)
-    context = multiprocessing.get_context("fork")
-    pipes = [context.Pipe() for _ in range(4)]
-    children = [context.Process(target=hold, args=(theirs, handle, touched), daemon=True) for _, theirs in pipes]
-    for child in children:
-        child.start()
-    sums = [ours.recv() for ours, _ in pipes]
-    memory = [[region.memory for region in proc.regions_of(child.pid, path)] for child in children]
-    for ours, _ in pipes:
-        ours.send("enough")
-    for child in children:
-        child.join(60)
-    assert len(set(sums)) == 1
+    code = """
+        import sys
+        import onecopy as oc
+        mapping = oc.Mapping(sys.argv[1])
+        touch(mapping.view(), end=int(sys.argv[2]))
+    """
+    with Watched(code, path, touched, count=4) as group:
+        memory = [[region.memory for region in proc.regions_of(pid, path)] for pid in group.pids]
     together = sum(region.pss for regions in memory for region in regions)
     assert together <= 1.02 * touched
     assert all(sum(region.rss for region in regions) >= touched for regions in memory)
@@ -129,3 +120,66 @@ def test_the_share_of_huge_pages_is_reported_as_the_kernel_counts_it(cold_file, 
         report = oc.warm(mapping, huge=huge)
         told = oc.residency(mapping)
         assert report.huge_share == told.huge / told.mapped == is_huge(path)
+
+
+# --- files that exist in memory only, sealed, as another program would share them -----------------------------------
+
+WEIGHTS = np.random.default_rng(1).standard_normal((1000, 300))
+SEALS = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
+
+
+def sealed_copy(path: Path) -> int:
+    """Put the bytes of a file into a sealed memory file; give its descriptor."""
+    fd = os.memfd_create("shared", os.MFD_ALLOW_SEALING)
+    with open(fd, "wb", closefd=False) as file:
+        file.write(path.read_bytes())
+    fcntl.fcntl(fd, fcntl.F_ADD_SEALS, SEALS)
+    return fd
+
+
+@pytest.fixture
+def shared(tmp_path: Path, memfd: int) -> Iterator[int]:
+    oc.save(tmp_path / "arrays", {"weights": WEIGHTS, "bias": np.arange(7)}, metadata={"step": "12"})
+    fd = sealed_copy(tmp_path / "arrays")
+    (tmp_path / "arrays").unlink()
+    yield fd
+    os.close(fd)
+
+
+def test_the_arrays_of_a_sealed_memory_file_are_shown_by_its_path(shared):
+    with oc.open(f"/proc/self/fd/{shared}", warm=True, verify=True) as file:
+        assert list(file) == ["weights", "bias"]
+        assert np.array_equal(file["weights"], WEIGHTS)
+        assert (file.metadata, file.kind) == ({"format": "pt", "step": "12"}, "arrays")
+        assert not file["weights"].flags.writeable
+        assert not file.changed()
+
+
+def test_another_process_opens_it_by_the_path_of_its_owner_which_may_die(tmp_path, memfd):
+    oc.save(tmp_path / "arrays", {"weights": WEIGHTS})
+    told, tell = os.pipe()
+
+    def own() -> None:
+        os.write(tell, b"%d" % sealed_copy(tmp_path / "arrays"))
+        signal.pause()
+
+    with forked(own) as owner:
+        file = oc.open(f"/proc/{owner}/fd/{int(os.read(told, 20))}")
+    with file:  # the owner has been killed
+        assert np.array_equal(file["weights"], WEIGHTS)
+    os.close(told)
+    os.close(tell)
+
+
+def test_a_handle_whose_number_means_another_file_elsewhere_is_an_error_there(shared, tmp_path, in_child):
+    with oc.open(f"/proc/self/fd/{shared}") as file:
+        handle = pickle.dumps(file)
+    oc.save(tmp_path / "other", {"weights": np.arange(3)})
+
+    def attach() -> None:
+        with (tmp_path / "other").open("rb") as other:
+            os.dup2(other.fileno(), shared)
+            pickle.loads(handle)
+
+    with pytest.raises(oc.errors.FileChanged, match="a different file"):
+        in_child(attach)

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.children import talking
 from tests.support.kernel import needs_memory_files
 from tests.support.pages import twice_in
 from tests.support.watched import MAP, TOUCH_ALL, Watched
@@ -331,31 +332,24 @@ def test_swapped_out_pages_are_reported_and_stay_there(tmp_path):
         subprocess.run(["/sbin/swapoff", swap], check=True)
 
 
-def test_a_process_that_waits_in_the_kernel_is_skipped(monkeypatch):
+def test_a_process_that_waits_in_the_kernel_is_skipped():
     """A parent waits without interruption until its child, made by vfork, has ended."""
     number = {"x86_64": 56, "aarch64": 220}.get(os.uname().machine)
     if number is None:
         pytest.skip("the number of the system call clone is not known here")
     flags = 0x4000 | signal.SIGCHLD  # CLONE_VFORK
     code = f"""
-        import ctypes, os, signal, threading
-        def wait():
-            if ctypes.CDLL(None).syscall({number}, {flags}, 0, 0, 0, 0) == 0:
-                signal.pause()
+        import ctypes, signal
         print("ready", flush=True)
-        wait()
+        if ctypes.CDLL(None).syscall({number}, {flags}, 0, 0, 0, 0) == 0:
+            signal.pause()
     """
-    with (
-        Watched("") as group,
-        subprocess.Popen(
-            [sys.executable, "-c", "\n".join(line[8:] for line in code.splitlines())], stdout=subprocess.PIPE
-        ) as child,
-    ):
+    with Watched("") as group, talking(code) as child:
         child.stdout.readline()
         while proc.stat(child.pid).state != "D":
             pass
         found = oc.explain([*group.pids, child.pid])
-        for pid in (*children_of(child.pid), child.pid):
+        for pid in children_of(child.pid):
             os.kill(pid, signal.SIGKILL)
     assert [one.pid for one in found.processes] == group.pids
     assert "waits in the kernel (state D)" in found.notes[0]

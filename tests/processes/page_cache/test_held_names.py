@@ -22,6 +22,7 @@ from tests.support.children import become, call_in_child, forked
 from tests.support.holders import COMMAND, holder
 from tests.support.memory_group import group_or_skip
 from tests.support.places import reached_by_all
+from tests.support.same_answers import run_shared
 from tests.support.waiting import until
 
 import onecopy as oc
@@ -92,7 +93,6 @@ def test_a_name_is_opened_by_all_calls_and_survives_the_file(path: Path) -> None
         assert oc.open(HELD, mode="copy")["w"][0] == 1
         assert np.shares_memory(file["w"], file["w"])
         path.unlink()
-        assert process.stdout is not None
         until(lambda: "kept" in process.stdout.readline(), "the report")  # type: ignore[union-attr]
         assert is_held(1)
         with pytest.raises(ValueError, match="read-only"):
@@ -427,10 +427,5 @@ array = np.load(sys.argv[1])
 print(int(array[-1]), any("onecopy-hold" in region.path for region in proc.maps("self")))
 """
     with holder(f"{NAME}={tmp_path / 'a.npy'}") as process:
-        assert process.stdout is not None
         assert json.loads(process.stdout.readline())["generation"] == 1
-        with oc.open(HELD) as file:
-            where = file.path
-        command = [sys.executable, "-m", "onecopy", "run", "-q", "--", sys.executable, "-c", program, where]
-        done = subprocess.run(command, capture_output=True, text=True, check=True)
-        assert done.stdout == f"{(1 << 20) - 1} True\n", done.stderr
+        assert run_shared(program, oc.open(HELD).path) == f"{(1 << 20) - 1} True\n"

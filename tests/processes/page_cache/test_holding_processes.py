@@ -18,7 +18,6 @@ MIB = 1 << 20
 
 
 def change_of(process: subprocess.Popen[str]) -> dict:
-    assert process.stdout is not None
     return json.loads(process.stdout.readline())
 
 
@@ -59,8 +58,6 @@ def test_what_is_locked_cannot_be_evicted_and_a_kill_lets_go_of_it(cold_file, ca
 def test_errors_are_lines_on_stderr(cold_file):
     path = cold_file(MIB)
     with holder(path, "--max-bytes", "1GB", command=COMMAND[:-1]) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
         assert process.stdout.readline().startswith(f"{path}: held: 1.05 MB of 1.05 MB in memory")
         path.unlink()
         said = f"onecopy: {path}: No such file or directory; released until it stops changing\n"

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.support.children import children_of, descendants_of
 
 from onecopy.memory import proc
 
@@ -53,7 +54,6 @@ def start(machine: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
             env=os.environ | environment | {"PATH": f"{machine / 'bin'}:{os.environ['PATH']}"},
         )  # fmt: skip
         started.append(process)
-        assert process.stdout is not None
         assert process.stdout.readline().startswith("ready: "), process.communicate()[1]
         return process
 
@@ -62,13 +62,10 @@ def start(machine: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
         process.communicate(timeout=100)
 
 
-def copies(machine: Path, count: int) -> float:
+def copies(count: int) -> float:
     """Return how many copies of the weights the workers below this process hold together."""
-    workers, waiting = [], [os.getpid()]
-    while waiting:
-        waiting += proc.children_of(pid := waiting.pop())
-        if "worker.py" in proc.process_text(pid, "cmdline") and not proc.children_of(pid):
-            workers.append(pid)
+    programs = [pid for pid in descendants_of(os.getpid()) if "worker.py" in proc.process_text(pid, "cmdline")]
+    workers = [pid for pid in programs if not children_of(pid)]
     assert len(workers) == count
     regions = [region for pid in workers for region in proc.smaps(pid)]
     return sum(one.memory.pss for one in regions if "weights.npy" in one.path) / NBYTES
@@ -87,7 +84,7 @@ def test_the_two_services_of_the_compose_file_hold_one_copy(start, machine):
     for service in services.values():
         assert {volume.split(":")[1] for volume in service["volumes"]} == {"/cache", "/models"}
         start(*image())
-    assert copies(machine, len(services)) == pytest.approx(1, abs=0.1)
+    assert copies(len(services)) == pytest.approx(1, abs=0.1)
 
 
 def test_two_units_hold_one_copy(start, machine):
@@ -98,14 +95,14 @@ def test_two_units_hold_one_copy(start, machine):
     environment = {"ONECOPY_CACHE": cache.replace("/var/cache/app", "/cache")}
     for _ in range(2):
         start(shlex.split(command), environment, folder=machine / "models")
-    assert copies(machine, 2) == pytest.approx(1, abs=0.1)
+    assert copies(2) == pytest.approx(1, abs=0.1)
 
 
 def test_the_pods_of_the_deployment_map_the_file_itself(start, machine):
     spec: dict[str, Any] = yaml.safe_load((EXAMPLES / "deployment.yaml").read_text())["spec"]
     (container,) = spec["template"]["spec"]["containers"]
     pods = [start(container["command"] + container["args"], {}) for _ in range(spec["replicas"])]
-    assert copies(machine, spec["replicas"]) == pytest.approx(1, abs=0.1)
+    assert copies(spec["replicas"]) == pytest.approx(1, abs=0.1)
     reports = [pod.communicate(timeout=100)[1] for pod in pods]
     assert all("numpy.load; the file itself" in report for report in reports)
 
@@ -115,5 +112,5 @@ def test_a_rollout_keeps_the_copy_of_the_containers_that_end(start, machine):
     new = start(*image())
     old.communicate(timeout=100)
     start(*image())
-    assert copies(machine, 2) == pytest.approx(1, abs=0.1)
+    assert copies(2) == pytest.approx(1, abs=0.1)
     assert "charged to the group of another run" in new.communicate(timeout=100)[1]

@@ -8,9 +8,8 @@ import time
 from pathlib import Path
 
 import numpy as np
-import pytest
-from tests.support.children import call_in_child
-from tests.support.fuse_disk import Faults, fuse_disk
+from tests.support.children import in_a_child
+from tests.support.fuse_disk import fuse_disk
 from tests.support.fuse_models import skip_without_fuse
 from tests.support.same_answers import run_reported
 
@@ -30,62 +29,35 @@ PROGRAM = """
 """
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    """Make the folder that is served, with one array of ones that was written long ago."""
-    skip_without_fuse(tmp_path / "probe")
-    (tmp_path / "source").mkdir()
-    (tmp_path / "program.py").write_text(textwrap.dedent(PROGRAM))
-    write(tmp_path / "source/array.npy", 1)
-    return tmp_path / "source"
-
-
-def write(path: Path, value: int, changed: float = OLD) -> None:
+def write(path: Path, value: int, changed: float) -> None:
     np.save(path, np.full(SIZE, value, np.uint8))
     os.utime(path, (changed, changed))
 
 
-def run(folder: Path, *more: str) -> tuple[list[str], dict]:
-    program = (sys.executable, folder.parent / "program.py", folder / "array.npy")
-    printed, report = run_reported(*program, *more, folder=folder.parent)
-    return printed.split(), report
+def test_a_file_of_a_server_is_read_once_for_a_run_and_never_stale(tmp_path: Path) -> None:
+    skip_without_fuse(tmp_path / "probe")
+    source, folder = tmp_path / "source/array.npy", tmp_path / "fuse"
+    source.parent.mkdir()
+    write(source, 1, OLD)
+    (tmp_path / "program.py").write_text(textwrap.dedent(PROGRAM))
 
+    def run(*more: str) -> tuple[list[str], str]:
+        program = (sys.executable, tmp_path / "program.py", folder / source.name)
+        printed, report = run_reported(*program, *more, folder=tmp_path)
+        return printed.split(), json.dumps(report)
 
-def on_disk(source: Path, work) -> object:
-    def child() -> object:
-        with fuse_disk(source.parent / "fuse", source) as faults:
-            return work(source.parent / "fuse", faults)
+    @in_a_child
+    def read() -> None:
+        with fuse_disk(folder, source.parent) as faults:
+            lines, report = run("many")
+            assert lines == [str(SIZE + 1)] * 5
+            assert SIZE <= faults.bytes <= 1.05 * SIZE
+            assert "array.npy" in report
+            write(source, 2, OLD + 1)  # of the same size
+            assert run()[0] == [str(2 * SIZE + 1)]
+            write(source, 1, time.time() - 30)
+            lines, report = run("many")
+            assert lines == [str(SIZE + 1)] * 5
+            assert "changed less than a minute ago" in report
 
-    return call_in_child(child)
-
-
-def test_the_server_sends_a_file_once_for_all_processes_of_a_run(source):
-    def work(folder: Path, faults: Faults) -> object:
-        lines, report = run(folder, "many")
-        return lines, json.dumps(report), faults.bytes
-
-    lines, report, sent = on_disk(source, work)
-    assert lines == [str(SIZE + 1)] * 5
-    assert SIZE <= sent <= 1.05 * SIZE
-    assert "array.npy" in report
-
-
-def test_a_file_that_its_server_changed_is_read_again(source):
-    def work(folder: Path, faults: Faults) -> object:
-        first, _ = run(folder)
-        write(source / "array.npy", 2, OLD + 1)  # of the same size
-        second, _ = run(folder)
-        return first, second
-
-    assert on_disk(source, work) == ([str(SIZE + 1)], [str(2 * SIZE + 1)])
-
-
-def test_a_file_that_was_changed_within_a_minute_is_read_by_each_process(source):
-    def work(folder: Path, faults: Faults) -> object:
-        write(source / "array.npy", 1, time.time() - 30)
-        lines, report = run(folder, "many")
-        return lines, json.dumps(report), faults.bytes
-
-    lines, report, _ = on_disk(source, work)
-    assert lines == [str(SIZE + 1)] * 5
-    assert "changed less than a minute ago" in report
+    read()

@@ -9,12 +9,11 @@ import socket
 import subprocess
 import sys
 import time
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from tests.support.children import CHILD_SECONDS, become, call_in_child, fork, forked, status_of
+from tests.support.children import CHILD_SECONDS, become, call_in_child, children_of, fork, forked, status_of
 from tests.support.fuse_disk import fuse_disk
 from tests.support.fuse_models import skip_without_fuse
 from tests.support.run_server import connection, maker_of, request, stranger
@@ -270,14 +269,12 @@ def test_a_server_that_is_stopped_holds_up_no_process_and_the_report_says_so(npy
     run = [sys.executable, "-m", "onecopy", "run", "-q", "--report", str(report), "--"]
     command = [*run, sys.executable, "-c", f"input();{code}", str(npy)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
-        until(lambda: Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text())
+        until(lambda: children_of(server.pid))
         server.send_signal(signal.SIGSTOP)
-        server.stdin.write("\n")
-        server.stdin.flush()
+        print(file=server.stdin, flush=True)
         assert server.stdout.readline() == LOADED
         server.send_signal(signal.SIGCONT)
-        server.stdin.write("\n\n")
-        server.stdin.flush()
+        print("\n", file=server.stdin, flush=True)
         assert server.stdout.readline() == LOADED
     (found,) = json.loads(report.read_text())["copied"]
     assert "did not answer within 1 s" in found["reason"]

@@ -1,16 +1,16 @@
 """The snapshots of `onecopy run`: built once, whichever process dies, trusted within one user, gone with the run."""
 
+import contextlib
 import fcntl
 import mmap
 import os
 import socket
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.support.children import talking
 from tests.support.run_server import connection, maker_of, request, stranger
 from tests.support.waiting import until
 
@@ -74,27 +74,20 @@ while True:
             file.write(bytes([c]) * (2 << 20))
         time.sleep(float(sys.argv[2]))
 """
-    taken = tried = 0
+    tries = []
     file.write_bytes(bytes(2 * MIB))  # begins as no write of the program does
 
     def is_enough():
-        nonlocal taken, tried
-        tried += 1
-        try:
+        tries.append(False)
+        with contextlib.suppress(NoSnapshot):
             found = contents(take(str(file)))
-        except NoSnapshot:
-            return not pause and tried >= 60
-        taken += 1
-        assert found in (b"a" * len(found), b"b" * len(found))
-        return taken >= 20
+            assert found in (b"a" * len(found), b"b" * len(found))
+            tries[-1] = True
+        return sum(tries) >= 20 or (not pause and len(tries) >= 60)
 
-    writer = subprocess.Popen([sys.executable, "-c", code, str(file), str(pause)])
-    try:
+    with talking(code, file, pause):
         until(lambda: file.read_bytes()[:1] in (b"a", b"b"))
         until(is_enough)
-    finally:
-        writer.kill()
-        writer.wait()
     time.sleep(0.05)
     assert contents(take(str(file))) == file.read_bytes()
 

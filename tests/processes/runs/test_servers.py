@@ -48,7 +48,6 @@ class Run:
         )  # fmt: skip
 
     def loaded(self) -> tuple[float, int, str]:
-        assert self.process.stdout is not None
         total, inode, path = self.process.stdout.readline().split()
         return float(total), int(inode), path
 
@@ -167,7 +166,6 @@ def test_a_process_of_another_user_namespace_gets_nothing_and_is_not_asked(run, 
     run().loaded()
     command = ["unshare", "--user", "--map-root-user", sys.executable, "-c", STRANGER, file]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as stranger:
-        assert stranger.stdout is not None
         if not (reason := stranger.stdout.readline()):
             pytest.skip(f"no user namespace can be made here: {stranger.communicate()[1]}")
         assert reason == "a snapshot in the store\n"

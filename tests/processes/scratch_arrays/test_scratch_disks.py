@@ -144,16 +144,17 @@ def test_a_file_system_that_cannot_reserve_is_refused_unless_reserve_is_false(tm
     assert names_of(tmp_path) == set()
 
 
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
 @in_a_child
-def test_bytes_that_did_not_reach_the_disk_are_reported_from_then_on(reserving):
+def test_bytes_that_did_not_reach_the_disk_are_reported_from_then_on(reserving, error):
     ours = oc.scratch((16, MIB), "u1", reserving, max_resident="4 MiB")
     ours.write(slice(0, 2), 1)
-    refuse("sync_file_range", error=errno.EIO)
+    refuse("sync_file_range", error=error)
     assert ours.release(0).reason.startswith("it stays in memory, because it could not be written to the disk")
     for call in (lambda: ours.write(None, 1), ours.flush, ours.seal):
         with pytest.raises(OSError, match="an earlier writeback by the kernel failed, and bytes were lost") as raised:
             call()
-        assert raised.value.errno == errno.EIO
+        assert raised.value.errno == error
 
 
 def test_who_writes_faster_than_the_disk_waits_and_keeps_to_the_cap(reserving, small_disk, in_child):

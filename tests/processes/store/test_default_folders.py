@@ -200,9 +200,7 @@ def test_a_home_folder_that_can_be_written_is_used(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.parametrize("variable", ["ONECOPY_CACHE", "XDG_CACHE_HOME"])
-def test_a_folder_that_cannot_be_made_names_the_variable_that_sets_another(
-    variable: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_that_cannot_be_made_names_the_variable_that_sets_another(variable, monkeypatch):
     monkeypatch.setenv(variable, "/root/none")
     with pytest.raises(OSError, match="set ONECOPY_CACHE to a folder to which this user may write"):
         in_victim(share, "disk")

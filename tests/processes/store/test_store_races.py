@@ -111,9 +111,8 @@ def test_a_prune_waits_only_a_while_for_one_that_was_stopped(store):
 
 
 def test_a_file_with_a_lease_of_another_process_is_opened_when_it_ends_whatever_signals_arrive(tmp_path):
-    path = tmp_path / "leased"
+    path, taken = tmp_path / "leased", gate()
     path.write_bytes(b"content")
-    taken = gate()
 
     def lease() -> bool:
         """Take a lease; give it back when the kernel reports that another process opens the file."""
@@ -123,19 +122,16 @@ def test_a_file_with_a_lease_of_another_process_is_opened_when_it_ends_whatever_
             taken.set()
             signal.sigwait([signal.SIGIO])
             time.sleep(0.05)
-            fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_UNLCK)
         return True
 
-    child = fork(lease)
+    def open_under_fire() -> bool:
+        signal.signal(signal.SIGALRM, lambda *_: None)  # without SA_RESTART: it interrupts system calls
+        signal.setitimer(signal.ITIMER_REAL, 0.005, 0.005)
+        return bytes(oc.Mapping(path).view()) == b"content"
+
+    leasing = fork(lease)
     assert taken.wait(PATIENCE)
-    before = signal.signal(signal.SIGALRM, lambda *_: None)  # without SA_RESTART: it interrupts system calls
-    signal.setitimer(signal.ITIMER_REAL, 0.005, 0.005)
-    try:
-        assert bytes(oc.Mapping(path).view()) == b"content"
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-    assert status_of(child) == 0
+    assert [status_of(pid) for pid in (fork(open_under_fire), leasing)] == [0, 0]
 
 
 @contextlib.contextmanager

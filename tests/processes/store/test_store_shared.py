@@ -191,9 +191,7 @@ def test_an_artefact_that_another_user_has_open_is_not_pruned_by_size(shared: Pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("by", ["planted", "link"])
-def test_nothing_of_an_attacker_who_exchanges_folders_and_links_is_served(
-    shared: Path, tmp_path: Path, by: str
-) -> None:
+def test_nothing_of_an_attacker_who_exchanges_folders_and_links_is_served(shared, tmp_path, by):
     """The attacker owns the folder above, and exchanges the shared folder and, by links, the folder of the builder."""
     as_user(BUILDER, build, shared)
     mark, planted, link = tmp_path / "mark", tmp_path / "planted", tmp_path / "link"
