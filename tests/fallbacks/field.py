@@ -66,30 +66,22 @@ def on_a_read_only_volume(folder: Path) -> None:
     os.chdir(here)
 
 
-def with_a_read_only_home(folder: Path) -> None:
-    enter_own_mounts()
-    mount("--bind", "-o", "ro", folder, folder)
-    os.environ["HOME"] = str(folder)
-
-
 def with_a_home_in_memory(folder: Path) -> None:
     enter_own_mounts()
     mount("-t", "tmpfs", "none", folder)
     os.environ |= {"HOME": str(folder), "TMPDIR": str(folder)}
 
 
-def with_little_shared_memory(folder: Path) -> None:
+def with_a_read_only_home(folder: Path) -> None:
+    enter_own_mounts()
+    mount("--bind", "-o", "ro", folder, folder)
+    os.environ["HOME"] = str(folder)
+
+
+def with_little_shared_memory(_: Path) -> None:
     """Mount a /dev/shm of 64 MB, as containers have it."""
     enter_own_mounts()
     mount("-t", "tmpfs", "-o", "size=64m", "none", "/dev/shm")
-
-
-def with_a_strict_umask(folder: Path) -> None:
-    os.umask(0o077)
-
-
-def with_few_descriptors(folder: Path) -> None:
-    resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
 
 
 def with_names_in_no_encoding(folder: Path) -> None:
@@ -100,14 +92,14 @@ def with_names_in_no_encoding(folder: Path) -> None:
     os.environb[b"TMPDIR"] = name
 
 
-PREPARED: dict[str, Callable[[Path], None]] = {
+PREPARED: dict[str, Callable[[Path], object]] = {
     "an image": in_an_image,
     "a read-only volume": on_a_read_only_volume,
     "a read-only home": with_a_read_only_home,
     "a home in memory": with_a_home_in_memory,
     "64 MB of /dev/shm": with_little_shared_memory,
-    "umask 077": with_a_strict_umask,
-    "64 descriptors": with_few_descriptors,
+    "umask 077": lambda _: os.umask(0o077),
+    "64 descriptors": lambda _: resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64)),
     "names that are not UTF-8": with_names_in_no_encoding,
 }
 CONTAINER = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--ipc", "--net"]

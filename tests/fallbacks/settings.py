@@ -42,27 +42,23 @@ class Setting(NamedTuple):
     obstacle: str = ""
 
 
-def another_user() -> Setting:
-    obstacle = "" if os.geteuid() == 0 else "only root can become another user"
-    return Setting("another user", SOMEBODY, obstacle if shutil.which("setpriv") else "needs setpriv (util-linux)")
-
-
-def little_memory() -> Setting:
-    """Run in a control group, large enough for the tests and smaller than the sparse files that they read."""
+def obstacle_to_groups() -> str:
     try:
         place()
-        obstacle = "" if os.geteuid() == 0 else "only root can make a control group"
     except NoMemoryGroupError as error:
-        obstacle = str(error)
-    return Setting("1.5 GiB of memory", [*RUN, "--memory", str(3 << 29), "--"], obstacle)
+        return str(error)
+    return "" if os.geteuid() == 0 else "only root can make a control group"
 
 
 def settings() -> list[Setting]:
+    root = "" if os.geteuid() == 0 else "only root can become another user"
+    # Large enough for the tests, and smaller than the sparse files that they read.
+    little_memory = [*RUN, "--memory", str(3 << 29), "--"]
     return [
         Setting("all refused together", [*RUN, "--refuse", ALL, "--"]),
         *(Setting(name, [*RUN, "--refuse", names, "--"]) for name, names in REFUSED.items()),
         Setting("huge pages off", [*RUN, "--no-huge-pages", "--"]),
         Setting("nothing may be locked", [*RUN, "--limit", "MEMLOCK=0", "--"]),
-        another_user(),
-        little_memory(),
+        Setting("another user", SOMEBODY, root if shutil.which("setpriv") else "needs setpriv (util-linux)"),
+        Setting("1.5 GiB of memory", little_memory, obstacle_to_groups()),
     ]

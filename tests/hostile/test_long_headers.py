@@ -2,7 +2,6 @@
 
 import functools
 import os
-import resource
 import struct
 import time
 from collections.abc import Callable
@@ -11,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.hostile.test_hostile_files import peak
 from tests.support.children import call_in_child
 
 import onecopy as oc
@@ -94,10 +94,6 @@ KINDS: dict[str, Callable[[Path, int], tuple[Path, str]]] = {
     "gguf": of_gguf,
     "records": of_records,
 }
-
-
-def peak() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
 def look_up(path: Path, name: str) -> Any:

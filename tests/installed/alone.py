@@ -144,22 +144,19 @@ def the_command_runs(folder: Path) -> None:
             assert (ran.returncode, f"pip install {package}" in ran.stderr) == (2, True), ran.stderr
 
 
-STEPS = (
-    the_package_is_the_installed_one,
-    what_is_saved_opens_as_views_that_cannot_be_written,
-    damage_is_told,
-    processes_hold_one_copy,
-    one_builds_for_all,
-    scratch_is_written_sealed_and_named,
-    memory_is_explained,
-    rows_are_in_another_distribution,
-    the_command_runs,
-)
-
-
 def main() -> None:
     with tempfile.TemporaryDirectory() as name:
-        for step in STEPS:
+        for step in (
+            the_package_is_the_installed_one,
+            what_is_saved_opens_as_views_that_cannot_be_written,
+            damage_is_told,
+            processes_hold_one_copy,
+            one_builds_for_all,
+            scratch_is_written_sealed_and_named,
+            memory_is_explained,
+            rows_are_in_another_distribution,
+            the_command_runs,
+        ):
             print(step.__name__.replace("_", " "), flush=True)
             step(Path(name))
     print(f"onecopy {oc.__version__} of {Path(oc.__file__).parent} works with Python {sys.version.split()[0]}")

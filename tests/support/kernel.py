@@ -118,3 +118,11 @@ def nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> int:
     tmp_path.chmod(0o755)
     monkeypatch.chdir(tmp_path)
     return 65534
+
+
+@pytest.fixture(params=["populate", "read"])
+def mechanism(request: pytest.FixtureRequest, populates: bool) -> str:
+    """Give each of the two ways in which warming reads; skip the one that is not allowed."""
+    if request.param == "populate" and not populates:
+        pytest.skip("madvise(MADV_POPULATE_READ) is refused")
+    return str(request.param)

@@ -104,10 +104,7 @@ def test_part_of_a_file_is_mapped_behind_4_gib(model, mode, offset):
         assert bytes(mapping.view()) == expected
 
 
-@pytest.mark.parametrize("mechanism", ["populate", "read"])
-def test_warm_brings_in_all_of_it_and_reports_it(model, populates, mechanism):
-    if mechanism == "populate" and not populates:
-        pytest.skip("madvise(MADV_POPULATE_READ) is refused")
+def test_warm_brings_in_all_of_it_and_reports_it(model, mechanism):
     size = model.stat().st_size
     evicted = oc.evict(model)
     assert (evicted.bytes, evicted.cached_after) == (size, 0)

@@ -135,12 +135,7 @@ def test_huge_pages_are_requested_before_anything_is_read(strace, model, kind):
     assert seen.reads > 0
 
 
-@pytest.mark.parametrize("mechanism", ["populate", "read"])
-def test_each_range_gets_its_huge_pages_before_it_is_read_and_none_if_none_are_wanted(
-    strace, model, populates, mechanism
-):
-    if mechanism == "populate" and not populates:
-        pytest.skip("madvise(MADV_POPULATE_READ) is refused")
+def test_each_range_gets_its_huge_pages_before_it_is_read_and_none_if_none_are_wanted(strace, model, mechanism):
     ranges = [(4 * MIB, 2 * MIB), (9 * MIB + 5, 12 * MIB), (40 * MIB, 16 * MIB)]
     seen = trace(strace, model, f"oc.warm(opened, {ranges}, huge=True, mechanism={mechanism!r})", OPENED)
     inside = [(offset + -offset % HUGE_PAGE, length - length % HUGE_PAGE - 2 * MIB) for offset, length in ranges]

@@ -199,15 +199,11 @@ def test_private_pages_of_hugetlbfs_count():
     assert found.bytes >= 32 * MIB
 
 
-def test_a_file_of_equal_bytes_hides_no_other(weights, tmp_path):
+def test_a_file_of_equal_bytes_hides_no_other_and_two_equal_files_are_not_more_than_the_memory(weights, tmp_path):
     (tmp_path / "ones").write_bytes(b"\1" * (64 * MIB))
-    code = LOAD + "    ones = bytearray(b'\\1') * (8 << 20)\n"
-    found = explained(code, weights, look_in=[str(tmp_path / "ones")])
+    found = explained(LOAD + "    ones = bytearray(b'\\1') * (8 << 20)\n", weights, look_in=[str(tmp_path / "ones")])
     assert only(found, "copies", str(weights)).times == 1
     assert only(found, "copies", "other copies").bytes == pytest.approx(8 * MIB, rel=0.05)
-
-
-def test_copies_of_files_with_the_same_bytes_are_never_more_than_the_memory(weights, tmp_path):
     (tmp_path / "longer").write_bytes(b"x" * 4096 + weights.read_bytes())
     found = explained(LOAD, weights, look_in=[str(tmp_path / "longer")])
     assert weights.stat().st_size <= sum(one.bytes for one in of_code(found, "copies")) <= found.bytes

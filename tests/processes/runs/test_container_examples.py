@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.processes.runs.test_servers import NAMESPACES
 from tests.support.children import children_of, descendants_of
 
 from onecopy.memory import proc
@@ -19,7 +20,6 @@ yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
 pytestmark = [pytest.mark.processes, pytest.mark.slow]
 ROOT = Path(__file__).parents[3]
 EXAMPLES = ROOT / "examples/containers"
-NAMESPACES = ["unshare", "--mount", "--pid", "--fork", "--ipc", "--net", "--uts", "--mount-proc"]
 NBYTES = 32 << 20
 
 

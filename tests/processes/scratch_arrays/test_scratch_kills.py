@@ -20,7 +20,7 @@ from tests.support.rounds import rounds
 from tests.support.seccomp import refuse
 from tests.support.small_disks import mount
 from tests.support.waiting import until
-from tests.support.writing import HIDDEN, KILL, MIB, RENAMES
+from tests.support.writing import HIDDEN, KILL, MIB, RENAMES, names_in
 
 import onecopy as oc
 import onecopy.arrays.scratch
@@ -84,7 +84,7 @@ def repeat(step: str, folder: Path) -> Worker:
 
 
 def names_of(folder: Path) -> set[str]:
-    return {path.name for path in folder.iterdir()} - {"lost+found"}
+    return set(names_in(folder)) - {"lost+found"}
 
 
 def free_of(folder: Path, wanted: int) -> int:
