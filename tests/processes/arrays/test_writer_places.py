@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.support.children import in_a_child
+from tests.support.refusals import os_error
 from tests.support.seccomp import refuse
 from tests.support.writing import HIDDEN, KILL, MIB, NEW, OLD, RENAMES, Late, names_in, save_without
 
@@ -51,9 +52,8 @@ def test_a_full_disk_is_reported_and_the_old_file_stays(disk, unnamed, reserved)
     before, has_inodes = path.read_bytes(), os.statvfs(folder).f_ffree > 1 or not os.statvfs(folder).f_files
     (folder / "ballast").write_bytes(bytes(3 * MIB if has_inodes else 0))
     free = os.statvfs(folder).f_bfree
-    with pytest.raises(OSError, match="No space left") as raised:
+    with os_error(errno.ENOSPC, path, "No space left"):
         save_without(unnamed, path, *(() if reserved else ("fallocate",)))
-    assert (raised.value.errno, raised.value.filename) == (errno.ENOSPC, str(path))
     assert set(names_in(folder)) - {"lost+found"} == {"ballast", "model"}
     assert (path.read_bytes(), os.statvfs(folder).f_bfree) == (before, free)
 
@@ -63,9 +63,8 @@ def test_a_read_only_disk_is_reported(disk):
     folder = disk()
     oc.save(folder / "model", OLD)
     subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
-    with pytest.raises(OSError, match="Read-only") as raised:
+    with os_error(errno.EROFS, match="Read-only"):
         oc.save(folder / "model", NEW)
-    assert raised.value.errno == errno.EROFS
     assert names_in(folder)[-1] == "model"
     assert list(oc.open(folder / "model")) == list(OLD)
 
@@ -112,9 +111,8 @@ def test_names_of_255_bytes_have_room_and_longer_ones_are_reported(tmp_path, in_
     for name in ("n" * 255, "é" * 127 + "n"):
         in_child(lambda name=name: save_without(unnamed, tmp_path / name))
         assert list(oc.open(tmp_path / name)) == list(NEW)
-        with pytest.raises(OSError, match=f"save: {os.strerror(errno.ENAMETOOLONG)}") as raised:
+        with os_error(errno.ENAMETOOLONG, tmp_path / (name + "n"), f"save: {os.strerror(errno.ENAMETOOLONG)}"):
             in_child(lambda name=name: save_without(unnamed, tmp_path / (name + "n")))
-        assert (raised.value.errno, raised.value.filename) == (errno.ENAMETOOLONG, str(tmp_path / (name + "n")))
     assert len(names_in(tmp_path)) == 2
 
 
@@ -122,9 +120,8 @@ def test_a_folder_that_may_not_be_written_is_a_permission_error_and_need_not_be_
     path.chmod(0o666)  # which does not help
     for mode in (0o555, 0o000, 0o644):
         path.parent.chmod(mode)
-        with pytest.raises(PermissionError) as raised:
+        with os_error(errno.EACCES, "folder/model"):
             in_child(oc.save, "folder/model", NEW, uid=nobody)
-        assert (raised.value.errno, raised.value.filename) == (errno.EACCES, "folder/model")
     assert list(oc.open(path)) == list(OLD)
     path.parent.chmod(0o333)
     in_child(oc.save, "folder/model", NEW, uid=nobody)
@@ -205,9 +202,8 @@ def test_a_place_that_goes_away_meanwhile_is_reported(path, in_child, unnamed_fi
     if unnamed and not unnamed_files:
         pytest.skip("there are no unnamed files here")
     change, number, left = CHANGES[kind]
-    with pytest.raises(OSError, match="save") as raised:
+    with os_error(number, path, "save"):
         in_child(save_meanwhile, unnamed, path, lambda: change(path))
-    assert (raised.value.errno, raised.value.filename) == (number, str(path))
     assert [name for _, _, names in os.walk(path.parent.parent) for name in names] == left
 
 
@@ -269,9 +265,8 @@ def test_a_call_that_fails_is_reported_and_the_old_file_stays(
 
 
 def test_a_folder_that_cannot_be_flushed_is_reported_and_the_new_file_is_in_place(path, in_child, unnamed):
-    with pytest.raises(OSError, match="flush folder of") as raised:
+    with os_error(BROKEN, path, "flush folder of"):
         in_child(lambda: save_without(unnamed, path, "open the folder", error=BROKEN))
-    assert (raised.value.errno, raised.value.filename) == (BROKEN, str(path))
     assert names_in(path.parent) == ["model"]
     assert list(oc.open(path)) == list(NEW)
 
@@ -300,9 +295,8 @@ def test_a_write_that_is_cut_short_by_a_limit_leaves_nothing(path, unnamed, limi
     before = path.read_bytes()
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-    with pytest.raises(OSError, match="write: File too large") as raised:
+    with os_error(errno.EFBIG, path, "write: File too large"):
         save_without(unnamed, path, "fallocate")
-    assert (raised.value.errno, raised.value.filename) == (errno.EFBIG, str(path))
     assert path.read_bytes() == before
     assert names_in(path.parent) == ["model"]
 

@@ -96,7 +96,7 @@ def test_a_folder_that_is_shared_is_refused_without_trust(shared: Path) -> None:
     for user, path, reason in (
         (BUILDER, own, r"other users have access to it \(mode 02750\)"),
         (READER, own, f"it belongs to user {BUILDER}"),
-        (BUILDER, shared, "it belongs to user 0"),
+        (BUILDER, shared, r"it belongs to user 0 \(root\)"),
     ):
         with pytest.raises(PermissionError, match=reason):
             as_user(user, oc.Store, path)
