@@ -125,8 +125,7 @@ def test_a_file_is_found_at_any_alignment(tmp_path, package):
 
 def test_a_file_is_found_where_the_processes_name_it(weights, tmp_path, monkeypatch):
     """In a command line, an environment, a working folder, or a folder that the caller names; and otherwise not."""
-    code = "import numpy, os, sys\nheld = numpy.load(sys.stdin.readline().strip())"
-    start = [sys.executable, "-c", f"{code}\nprint(1, flush=True)\nsys.stdin.read()"]
+    code = "import numpy, sys\nheld = numpy.load(sys.stdin.readline().strip())\nprint(1, flush=True)\nsys.stdin.read()"
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     links = tmp_path / "links" / "deep"
@@ -139,17 +138,16 @@ def test_a_file_is_found_where_the_processes_name_it(weights, tmp_path, monkeypa
     environment = {**os.environ, "MODEL_FOLDER": str(links.parent)}
     for settings, options in (
         ({"cwd": links}, {}),
-        ({"env": environment}, {}),
-        ({}, {"look_in": [str(links)]}),
-        ({}, {}),
+        ({"env": environment, "cwd": elsewhere}, {}),
+        ({"cwd": elsewhere}, {"look_in": [str(links)]}),
+        ({"cwd": elsewhere}, {}),
     ):
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True, "cwd": elsewhere}
-        child = subprocess.Popen(start, **pipes | settings)
-        print(weights, file=child.stdin, flush=True)
-        child.stdout.readline()
-        found = oc.explain(child.pid, **options)
-        child.communicate()
-        assert len(of_code(found, "copies")) == bool(settings or options), settings
+        with talking(code, **settings) as child:
+            print(weights, file=child.stdin, flush=True)
+            child.stdout.readline()
+            found = oc.explain(child.pid, **options)
+        is_named = settings != {"cwd": elsewhere} or bool(options)
+        assert len(of_code(found, "copies")) == is_named, settings
     assert found.remedy == ""
 
 
@@ -409,17 +407,12 @@ def test_the_observed_processes_go_on_and_do_not_grow(weights):
         assert proc.status(group.pids[0]).vm_rss - before < MIB
 
 
-@pytest.mark.slow
-def test_a_thousand_processes_are_explained():
-    sleeping = [subprocess.Popen(["sleep", "100"]) for _ in range(1000)]
-    try:
-        found = oc.explain([one.pid for one in sleeping])
-    finally:
-        for one in sleeping:
-            one.kill()
-            one.wait()
-    assert len(found.processes) == explaining.MAX_PROCESSES
-    assert found.notes[0].startswith("744 processes not examined")
+def test_of_many_processes_those_with_the_most_memory_are_explained(monkeypatch, weights):
+    monkeypatch.setattr(explaining, "MAX_PROCESSES", 1)
+    with Watched("", count=2) as others, Watched(LOAD, weights) as group:
+        found = oc.explain([*others.pids, *group.pids])
+    assert [one.pid for one in found.processes] == group.pids
+    assert found.notes[0].startswith("2 processes not examined")
 
 
 def verb(*arguments: object) -> subprocess.CompletedProcess[str]:

@@ -4,7 +4,6 @@ import contextlib
 import errno
 import fcntl
 import json
-import multiprocessing
 import os
 import pickle
 import shutil
@@ -18,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.children import become, call_in_child, forked
+from tests.support.children import become, call_in_child, forked, talking
 from tests.support.holders import COMMAND, holder
 from tests.support.memory_group import group_or_skip
 from tests.support.places import reached_by_all
@@ -229,38 +228,23 @@ def test_a_file_with_a_writer_is_not_held_and_the_reason_is_reported(path: Path)
         assert (change.what, change.generation) == ("held", 1)
 
 
-def serve(pipe: Any, held: str) -> None:
-    """Answer requests with the version of the model; follow the newest generation, and keep the last one without it."""
-    model = oc.open(held)
-    while pipe.recv():
+SERVE = f"""
+    import contextlib, sys
+    import numpy as np
+    import onecopy as oc
+    model = oc.open({HELD!r})
+    for _ in sys.stdin:
         if model.changed():
             with contextlib.suppress(OSError):
-                model = oc.open(held)
-        pipe.send((version_of(model), np.unique(model["w"][::1024]).tolist()))
+                model = oc.open({HELD!r})
+        print(*np.unique(model["w"][::1024]), flush=True)
+"""
+"""Answers each line with the numbers of the model; follows the newest generation, and keeps the last one without it."""
 
 
-class Worker:
-    """A process that serves the model; it ends with the block of `ended`."""
-
-    def __init__(self, ended: contextlib.ExitStack) -> None:
-        spawn = multiprocessing.get_context("spawn")
-        self.pipe, other = spawn.Pipe()
-        self.process = spawn.Process(target=serve, args=(other, HELD), daemon=True)
-        self.process.start()
-        other.close()
-        ended.callback(self.pipe.close)
-        ended.callback(self.kill)
-
-    def request(self) -> float:
-        self.pipe.send(True)
-        assert self.pipe.poll(60), "no answer"
-        version, numbers = self.pipe.recv()
-        assert numbers == [version]
-        return version
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.join()
+def request(worker: subprocess.Popen[str]) -> float:
+    print(file=worker.stdin, flush=True)
+    return float(worker.stdout.readline())  # ValueError: of two versions, or none
 
 
 def mapped_generations(pids: list[int]) -> set[int]:
@@ -284,10 +268,10 @@ def test_a_roll_under_load_fails_no_request_and_needs_two_copies(tmp_path: Path)
         process = ended.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE))
         ended.callback(process.kill)
         until(lambda: is_held(1), "version 1")
-        workers = [Worker(ended) for _ in range(WORKERS)]
+        workers = [ended.enter_context(talking(SERVE)) for _ in range(WORKERS)]
         for worker in workers:
-            (group / "cgroup.procs").write_text(str(worker.process.pid))
-        assert {worker.request() for worker in workers} == {1}
+            (group / "cgroup.procs").write_text(str(worker.pid))
+        assert {request(worker) for worker in workers} == {1}
         before = mapped_generations([process.pid])
         path.rename(tmp_path / "old")
         save(tmp_path / "new", 2, copy)  # by this process, which is not in the group
@@ -295,7 +279,7 @@ def test_a_roll_under_load_fails_no_request_and_needs_two_copies(tmp_path: Path)
         peaks = list[int]()
 
         def all_have_rolled() -> bool:
-            seen = {worker.request() for worker in workers}
+            seen = {request(worker) for worker in workers}
             peaks.append(file_memory(group))
             return seen == {2.0}
 
@@ -303,17 +287,19 @@ def test_a_roll_under_load_fails_no_request_and_needs_two_copies(tmp_path: Path)
         assert len(peaks) > 2
         assert copy < max(peaks) <= 2 * copy + 64 * MIB
         workers[0].kill()
-        workers[0] = Worker(ended)
-        assert workers[0].request() == 2
-        pids = [process.pid, *(worker.process.pid or 0 for worker in workers)]
+        workers[0].wait()
+        workers[0] = ended.enter_context(talking(SERVE))
+        assert request(workers[0]) == 2
+        pids = [process.pid, *(worker.pid for worker in workers)]
         assert len(mapped_generations(pids)) == 1
         assert not mapped_generations(pids) & before
         until(lambda: file_memory(group) <= copy + 64 * MIB, "version 1 to leave memory")
         process.kill()
         process.wait()
-        assert [worker.request() for worker in workers] == [2] * WORKERS  # they keep what they map
+        assert [request(worker) for worker in workers] == [2] * WORKERS  # they keep what they map
         for worker in workers:
             worker.kill()
+            worker.wait()
         until(lambda: file_memory(group) <= 64 * MIB, "version 2 to leave memory")
 
 

@@ -3,16 +3,14 @@
 import fcntl
 import os
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from tests.support.children import call_in_child, talking
+from tests.support.children import call_in_child, fork, is_alive, status_of
 from tests.support.mounts import Mounted, mounted, overlay_of
+from tests.support.watched import Watched
 from tests.support.writing import MIB
 
 import onecopy as oc
@@ -39,26 +37,15 @@ def contents(path: Path) -> bytes:
         return os.pread(taken.descriptor, taken.nbytes, 0)
 
 
-@contextmanager
-def written_without_a_descriptor(path: Path) -> Iterator[Callable[[str], None]]:
-    """Give a function that writes the first byte of a file, in a process that maps the file and has closed it."""
-    code = """
-import ctypes, os, sys
-libc = ctypes.CDLL(None); libc.mmap.restype = ctypes.c_void_p
-fd = os.open(sys.argv[1], os.O_RDWR)
-page = (ctypes.c_char * 4096).from_address(libc.mmap(None, ctypes.c_size_t(4096), 3, 1, fd, ctypes.c_long(0)))
-os.close(fd)
-for line in iter(sys.stdin.readline, ""):
-    page[0] = line[0].encode(); print(flush=True)
+WRITE = """
+    import ctypes, os, sys
+    libc = ctypes.CDLL(None); libc.mmap.restype = ctypes.c_void_p
+    fd = os.open(sys.argv[1], os.O_RDWR)
+    page = (ctypes.c_char * 4096).from_address(libc.mmap(None, ctypes.c_size_t(4096), 3, 1, fd, ctypes.c_long(0)))
+    os.close(fd)
+    count = 0
 """
-    with talking(code, path) as writer:
-
-        def write(byte: str) -> None:
-            print(byte, file=writer.stdin, flush=True)
-            writer.stdout.readline()
-
-        yield write
-        writer.stdin.close()
+"""Lines for `Watched` that map a file and close it."""
 
 
 @pytest.mark.parametrize("place", ["tmp_path", "overlay", "memory_disk"])
@@ -66,10 +53,10 @@ def test_a_write_through_a_mapping_is_seen(place: str, request: pytest.FixtureRe
     found = request.getfixturevalue(place)
     path = (found.path if isinstance(found, Mounted) else found) / "x.bin"
     path.write_bytes(b"0" * MIB)
-    with written_without_a_descriptor(path) as write:
+    with Watched(WRITE, path, after="count += 1; page[0] = b'0abcdef'[count]") as writer:
         keys, before = set(), contents_of(path)
         for byte in "abcdef":
-            write(byte)  # to a page that is dirty already, unless it was written back
+            writer.go_on()  # to a page that is dirty already, unless it was written back
             assert not before.are_in(path)
             before = contents_of(path)
             assert before.are_in(path)
@@ -84,14 +71,10 @@ def test_looking_for_writers_disturbs_nobody(path: Path) -> None:
         fcntl.fcntl(reader, fcntl.F_SETLEASE, fcntl.F_RDLCK)  # a lease of a file server
         oc.file_key(path)
         assert fcntl.fcntl(reader, fcntl.F_GETLEASE) == fcntl.F_RDLCK
-    code = """
-import os, sys
-for _ in range(20_000): os.close(os.open(sys.argv[1], os.O_WRONLY))
-"""
-    with subprocess.Popen([sys.executable, "-c", code, str(path)]) as writer:
-        while writer.poll() is None:
-            oc.file_key(path)
-    assert writer.returncode == 0
+    writer = fork(lambda: [os.close(os.open(path, os.O_WRONLY)) for _ in range(20_000)])
+    while is_alive(writer):
+        oc.file_key(path)
+    assert status_of(writer) == 0
 
 
 def test_a_file_of_another_user_has_a_snapshot_when_it_is_a_minute_old(tmp_path: Path, nobody: int) -> None:
