@@ -5,6 +5,7 @@ import mmap
 import os
 import resource
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -131,14 +132,16 @@ def test_a_file_larger_than_its_control_group_is_not_pushed_through_it_and_can_b
     path = cold_file(160 * MIB)
     expected = int(np.frombuffer(path.read_bytes(), np.uint8).sum(dtype=np.int64))
     oc.evict(path)
+
+    def warm_and_read() -> tuple[Any, int]:
+        enter(group)
+        report = facts(oc.warm(path))
+        return report, int(np.frombuffer(oc.Mapping(path).view(), np.uint8).sum(dtype=np.int64))
+
     with group_or_skip(64 * MIB) as group:
-        report, found = call_in_child(lambda: (enter(group), facts(oc.warm(path)), sum_of(path))[1:])
+        report, found = call_in_child(warm_and_read)
     assert (report.complete, report.huge) == (False, None)
     assert 0 < report.filled <= 64 * MIB
     assert "160.0 MiB is more than half of the 6" in report.reason  # what the group has left of its 64 MiB
     assert "stopped at" in report.reason
     assert found == expected
-
-
-def sum_of(path: Path) -> int:
-    return int(np.frombuffer(oc.Mapping(path).view(), np.uint8).sum(dtype=np.int64))
