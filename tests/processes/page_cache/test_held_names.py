@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 from tests.support.children import become, call_in_child, forked, talking
 from tests.support.holders import COMMAND, holder
+from tests.support.kernel import needs_memory_files
 from tests.support.memory_group import group_or_skip
 from tests.support.places import reached_by_all
 from tests.support.refusals import os_error
@@ -29,6 +30,7 @@ import onecopy as oc
 from onecopy.memory import proc
 from onecopy.run.holder import Holder
 
+pytestmark = needs_memory_files
 MIB = 1 << 20
 NAME = f"test-{os.getpid()}"
 HELD = f"hold:{NAME}"
