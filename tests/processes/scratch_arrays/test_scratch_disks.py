@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.support.children import ChildKilledError, in_a_child
+from tests.support.memory_group import NoMemoryGroupError, slow_writing
 from tests.support.refusals import os_error
 from tests.support.seccomp import refuse
-from tests.support.slow_disk import NoSlowDiskError, slow_writing
 from tests.support.writing import MIB, names_in
 
 import onecopy as oc
@@ -166,7 +166,7 @@ def test_who_writes_faster_than_the_disk_waits_and_keeps_to_the_cap(reserving, s
 
     try:
         peak, over = in_child(write)
-    except NoSlowDiskError as error:
+    except NoMemoryGroupError as error:
         pytest.skip(str(error))
     assert 0 < peak <= cap * 5 // 4
     assert over <= cap // 4
