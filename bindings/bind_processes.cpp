@@ -32,10 +32,16 @@ std::vector<std::pair<double, double>> compare(EqualPages& self) {
   return pairs;
 }
 
-std::vector<double> find(EqualPages& self, nb::handle block, std::uint64_t file) {
+std::vector<double> take(EqualPages& self, nb::handle block) {
   const Buffer buffer(block);
   const ReleaseGil release;
-  return self.find(buffer.bytes(), file);
+  return self.take(buffer.bytes());
+}
+
+bool occurs(EqualPages& self, nb::handle block) {
+  const Buffer buffer(block);
+  const ReleaseGil release;
+  return self.occurs(buffer.bytes());
 }
 
 }  // namespace
@@ -55,8 +61,10 @@ void bind_processes(const nb::module_& module) {
       .def("compare", &compare,
            "Return for each source the bytes that other sources or earlier pages contain already, and their standard "
            "error.")
-      .def("find", &find, nb::arg("block"), nb::arg("file"),
-           "Return for each source the bytes of its pages that occur in `block`, at any position.")
+      .def("take", &take, nb::arg("block"),
+           "Return for each source the bytes of its pages that occur in `block`, at any position, and in no block that "
+           "was taken before.")
+      .def("occurs", &occurs, nb::arg("block"), "Return whether `take` would find pages.")
       .def_prop_ro_static("page_bytes", [](nb::handle) { return EqualPages::page_bytes(); }, "Size of a page.");
 }
 

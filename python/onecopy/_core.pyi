@@ -523,10 +523,13 @@ class EqualPages:
         Return for each source the bytes that other sources or earlier pages contain already, and their standard error.
         """
 
-    def find(self, block: object, file: int) -> list[float]:
+    def take(self, block: object) -> list[float]:
         """
-        Return for each source the bytes of its pages that occur in `block`, at any position.
+        Return for each source the bytes of its pages that occur in `block`, at any position, and in no block that was taken before.
         """
+
+    def occurs(self, block: object) -> bool:
+        """Return whether `take` would find pages."""
 
     page_bytes: Final[int] = ...
     """Size of a page."""

@@ -76,7 +76,7 @@ struct Content {
   std::uint64_t mark;
   std::uint32_t first;
   std::uint32_t sources;
-  std::uint64_t found_in = 0;  // the file in which it was found
+  bool taken = false;  // counted as part of a file
 };
 
 struct Count {
@@ -338,11 +338,11 @@ std::vector<Estimate> EqualPages::compare() {
   return extra.of_all(page_bytes());
 }
 
-std::vector<double> EqualPages::find(Bytes block, std::uint64_t file) {
+template <typename Use>
+void EqualPages::find(Bytes block, const Use& use) {
   auto& state = *state_;
   if (!state.compared) throw std::logic_error("the pages were not compared yet");
   const std::size_t size = page_bytes();
-  std::vector<double> found(state.sources);
   std::size_t candidates = 0;
   for (std::size_t at = 0; at + size <= block.size() && candidates < most_candidates; ++at) {
     const std::byte* page = block.data() + at;
@@ -354,12 +354,24 @@ std::vector<double> EqualPages::find(Bytes block, std::uint64_t file) {
     const std::uint64_t content = content_of(page, size, state.seed);
     for (const auto& [_, position] : alike) {
       auto& one = state.contents[position];
-      if (one.content != content || one.found_in == file) continue;
-      one.found_in = file;
-      for (const auto& count : std::span(state.counts).subspan(one.first, one.sources))
-        found[count.source] += static_cast<double>(count.pages * size) / state.share;
+      if (one.content == content && !one.taken) use(one);
     }
   }
+}
+
+bool EqualPages::occurs(Bytes block) {
+  bool found = false;
+  find(block, [&](const Content&) { found = true; });
+  return found;
+}
+
+std::vector<double> EqualPages::take(Bytes block) {
+  std::vector<double> found(state_->sources);
+  find(block, [&](Content& one) {
+    one.taken = true;
+    for (const auto& count : std::span(state_->counts).subspan(one.first, one.sources))
+      found[count.source] += static_cast<double>(count.pages * page_bytes()) / state_->share;
+  });
   return found;
 }
 

@@ -44,14 +44,21 @@ class EqualPages {
   // Pages that processes share since a fork count once.
   std::vector<Estimate> compare();
 
-  // For each source: bytes of its pages that occur in `block`, at any position, and in no block before with the same
-  // `file`. The last page_bytes() - 1 bytes are positions of the next block.
-  std::vector<double> find(Bytes block, std::uint64_t file);
+  // For each source: bytes of its pages that occur in a block of a file, at any position, and in no block that was
+  // taken before: if two files have a page in common, it counts for the first. The last page_bytes() - 1 bytes are
+  // positions of the next block.
+  std::vector<double> take(Bytes block);
+
+  // Whether `take` would find pages.
+  bool occurs(Bytes block);
 
   static std::size_t page_bytes() noexcept;
 
  private:
   struct State;
+  template <typename Use>
+  void find(Bytes block, const Use& use);
+
   std::unique_ptr<State> state_;
 };
 

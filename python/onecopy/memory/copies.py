@@ -167,12 +167,12 @@ def _files(
 ) -> tuple[FileCopies, ...]:
     left = {pid: sum(one.memory.anonymous for one in regions) for pid, regions in processes.items()}
     least = max(1 << 20, sum(left.values()) // 100)
-    found, contents, number = list[FileCopies](), set[tuple[int, bytes]](), 0
-    for number, candidate in enumerate(files):
+    found = list[FileCopies]()
+    for candidate in files:
         if sum(left.values()) < least:
             break
         with suppress(OSError):
-            held = _held(pages, pids, candidate, number, contents)
+            held = _held(pages, pids, candidate)
             held = {pid: min(nbytes, left[pid]) for pid, nbytes in held.items()}
             if sum(held.values()) >= least:
                 for pid, nbytes in held.items():
@@ -182,20 +182,15 @@ def _files(
     return tuple(sorted(found, key=lambda one: -one.bytes))
 
 
-def _held(
-    pages: EqualPages, pids: Sequence[int], file: Candidate, number: int, contents: set[tuple[int, bytes]]
-) -> dict[int, int]:
-    """Return how many bytes of a file each process holds. `contents` are the files that were found before."""
+def _held(pages: EqualPages, pids: Sequence[int], file: Candidate) -> dict[int, int]:
+    """Return how many bytes of a file each process holds, without pages that were found in an earlier file."""
     fd = os.open(file.place, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
-        first = list(_blocks(fd, file.size, _FIRST_BLOCKS))
-        known = file.size, b"".join(block[:64] for block in first)
-        if known in contents or not any(sum(pages.find(block, 2 * number + 1)) for block in first):
+        if not any(map(pages.occurs, _blocks(fd, file.size, _FIRST_BLOCKS))):
             return {}
-        contents.add(known)  # another name or copy of this file holds nothing more
         sums, blocks = [0.0] * len(pids), 0
         for block in _blocks(fd, file.size, _MAX_BLOCKS):
-            sums = [one + more for one, more in zip(sums, pages.find(block, 2 * number + 2), strict=True)]
+            sums = [one + more for one, more in zip(sums, pages.take(block), strict=True)]
             blocks += 1
     finally:
         os.close(fd)

@@ -77,17 +77,21 @@ TEST_CASE("a range is read where it is mapped, and its pages are found in a file
   REQUIRE(::munmap(memory.at(10), page) == 0);
   EqualPages pages;
   CHECK(pages.add(self(), memory.whole()).read == 599 * page);
-  CHECK_THROWS_AS(pages.find({}, 1), std::logic_error);
+  CHECK_THROWS_AS(pages.take({}), std::logic_error);
   CHECK(pages.compare()[0].bytes == doctest::Approx(bytes_of(299)));
+  std::size_t first = 13;
   for (const std::size_t shift : {0U, 1U, 7U, 4095U}) {
     std::vector<std::byte> file(shift + 5 * page);
-    std::memcpy(file.data() + shift, memory.at(13), 5 * page);
-    CHECK(pages.find(file, 10 + shift) == std::vector<double>{bytes_of(10)});
-    CHECK(pages.find(file, 10 + shift) == std::vector<double>{0});  // counted already for this file
+    std::memcpy(file.data() + shift, memory.at(first), 5 * page);
     file[shift + 2 * page] ^= std::byte{1};
-    CHECK(pages.find(file, 20000 + shift) == std::vector<double>{bytes_of(8)});
+    CHECK(pages.occurs(file));
+    CHECK(pages.take(file) == std::vector<double>{bytes_of(8)});
+    CHECK_FALSE(pages.occurs(file));
+    file[shift + 2 * page] ^= std::byte{1};
+    CHECK(pages.take(file) == std::vector<double>{bytes_of(2)});  // the others were taken
+    first += 5;
   }
-  CHECK(pages.find(std::vector<std::byte>(page - 1), 3) == std::vector<double>{0});
+  CHECK(pages.take(std::vector<std::byte>(page - 1)) == std::vector<double>{0});
 }
 
 TEST_CASE("a process that does not exist, and a share that is none, are errors") {
