@@ -31,15 +31,16 @@ using JobHandle = WithoutGil<WarmJob>;  // its destructor waits for the pieces i
 using Parts = std::vector<std::tuple<const MappingHandle*, RangeTuples, std::optional<Shared<Inspector>>>>;
 
 std::unique_ptr<JobHandle> start_warm(const Parts& parts, unsigned threads, std::optional<bool> huge,
-                                      std::optional<std::uint64_t> budget, const std::string& mechanism,
-                                      bool in_order) {
+                                      std::optional<std::uint64_t> budget, const std::string& mechanism, bool in_order,
+                                      bool low_priority) {
   const WarmOptions options{.threads = threads,
                             .huge = !huge   ? Huge::automatic
                                     : *huge ? Huge::yes
                                             : Huge::no,
                             .budget = budget,
                             .mechanism = parse_mechanism(mechanism),
-                            .in_order = in_order};
+                            .in_order = in_order,
+                            .low_priority = low_priority};
   std::vector<WarmPart> shared;
   for (const auto& [mapping, ranges, inspector] : parts) {
     if (mapping == nullptr) throw nb::type_error("a part to warm must have a mapping, not None");
@@ -249,9 +250,10 @@ void bind_page_cache(nb::module_& module) {
              "Return how many of the bytes charged to a control group the kernel cannot drop: usage minus page cache.");
   module.def(
       "start_warm", &start_warm, nb::arg("parts"), nb::kw_only(), nb::arg("threads"), nb::arg("huge").none(),
-      nb::arg("budget").none(), nb::arg("mechanism"), nb::arg("in_order"),
+      nb::arg("budget").none(), nb::arg("mechanism"), nb::arg("in_order"), nb::arg("low_priority") = false,
       nb::sig("def start_warm(parts: Sequence[tuple[Mapping, Sequence[tuple[int, int]] | None, Inspector | None]], *, "
-              "threads: int, huge: bool | None, budget: int | None, mechanism: str, in_order: bool) -> WarmJob"),
+              "threads: int, huge: bool | None, budget: int | None, mechanism: str, in_order: bool, "
+              "low_priority: bool = False) -> WarmJob"),
       "Start reading ranges of files in the background. A file without ranges (None) is read completely.");
   module.def(
       "choose_mode",

@@ -460,6 +460,7 @@ def start_warm(
     budget: int | None,
     mechanism: str,
     in_order: bool,
+    low_priority: bool = False,
 ) -> WarmJob:
     """
     Start reading ranges of files in the background. A file without ranges (None) is read completely.

@@ -277,6 +277,9 @@ bool is_owned(int fd) noexcept;
 Outcome end_with_parent() noexcept;
 // Sets the name of this thread in debuggers, `top -H` and /proc: at most 15 characters.
 Outcome name_thread(const char* name) noexcept;
+
+// Lowers the priority of this thread by five nice values, and that of the threads that it starts.
+Outcome lower_priority_of_thread() noexcept;
 // The first 8 KiB of a small text file of the kernel; empty where it cannot be read.
 std::string read_text(const std::string& path);
 Result<std::uint64_t> read_ahead(std::uint64_t device);  // bytes the device reads ahead

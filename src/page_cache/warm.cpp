@@ -569,8 +569,9 @@ struct WarmJob::State {
   static std::shared_ptr<State> start(std::vector<WarmPart> of, const WarmOptions& options) {
     auto state = std::make_shared<State>(std::move(of), options);
     try {
-      state->thread = std::thread([state] {
+      state->thread = std::thread([state, lowers = options.low_priority] {
         (void)os::name_thread("onecopy-warm");
+        if (lowers) (void)os::lower_priority_of_thread();
         state->run();
       });
     } catch (const std::system_error&) {

@@ -54,6 +54,7 @@ struct WarmOptions {
   std::optional<std::uint64_t> budget;  // maximum of bytes to read; none: the available memory
   std::optional<Mechanism> mechanism;   // none: chosen
   bool in_order = false;  // the caller will read everything from front to back next: a large read-ahead brings it in
+  bool low_priority = false;             // of a job's threads, so that they do not delay the caller's other work
   std::shared_ptr<Inspector> inspector;  // for one call of warm; also receives bytes that were resident before
 };
 

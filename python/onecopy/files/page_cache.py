@@ -433,7 +433,8 @@ def warm(
     inspector
         Checks the bytes while they are read; see the parameter ``verify`` of `ArrayFile.warm`.
     wait
-        False: return a `WarmJob` immediately.
+        False: return a `WarmJob` immediately. Its threads have a lower priority (nice value + 5), because they would
+        otherwise delay the program's own work if there are few CPUs.
     progress
         Called about 20 times per second with (bytes done, bytes in total). If it raises an exception, the work is
         cancelled and the exception is passed on.
@@ -470,6 +471,7 @@ def warm(
         budget=None if max_bytes is None else byte_count("max_bytes", max_bytes),
         mechanism=mechanism,
         in_order=in_order,
+        low_priority=not wait,
     )
     job = WarmJob(core, portions)
     return job.wait(progress=progress) if wait else job

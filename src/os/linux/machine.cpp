@@ -108,6 +108,14 @@ Outcome name_thread(const char* name) noexcept {
   return ::prctl(PR_SET_NAME, name) == 0 ? Outcome::applied : Outcome::refused;
 }
 
+Outcome lower_priority_of_thread() noexcept {
+  constexpr int lower = 5;
+  errno = 0;
+  const int now = ::getpriority(PRIO_PROCESS, 0);  // on Linux, 0 is this thread
+  if (errno != 0 || ::setpriority(PRIO_PROCESS, 0, now + lower) != 0) return Outcome::refused;
+  return Outcome::applied;
+}
+
 Result<std::string> boot_id() {
   std::string text = read_text("/proc/sys/kernel/random/boot_id");
   text.resize(std::min(text.find('\n'), text.size()));

@@ -33,6 +33,7 @@ bool is_owned(int /*fd*/) noexcept { return false; }
 
 Outcome end_with_parent() noexcept { return Outcome::unsupported; }
 Outcome name_thread(const char* /*name*/) noexcept { return Outcome::unsupported; }
+Outcome lower_priority_of_thread() noexcept { return Outcome::unsupported; }  // POSIX has priorities of processes
 
 Result<std::string> boot_id() { return {{}, ENOSYS}; }
 

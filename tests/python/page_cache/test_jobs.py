@@ -76,6 +76,30 @@ def test_a_cancelled_job_reports_what_was_done(slow_job, slow_file, cached):
     assert slow_job.progress[0] == report.filled
 
 
+def nice_values() -> set[int]:
+    """Nice values of the threads that warm."""
+    threads = [task for task in Path("/proc/self/task").iterdir() if (task / "comm").read_text() == "onecopy-warm\n"]
+    return {os.getpriority(os.PRIO_PROCESS, int(task.name)) for task in threads}
+
+
+def test_threads_have_a_lower_priority_only_while_the_program_does_other_work(slow_job, slow_file):
+    own, seen = os.getpriority(os.PRIO_PROCESS, 0), []
+    until(lambda: slow_job.progress[0])
+    assert nice_values() == {own + 5}
+    slow_job.cancel()
+    slow_job.wait()
+
+    def look(done: int, total: int) -> None:
+        if 0 < done < total:
+            seen.append(nice_values())
+            raise Enough
+
+    with pytest.raises(Enough):
+        oc.warm(slow_file, progress=look, **SLOWLY)
+    assert seen == [{own}]
+    assert os.getpriority(os.PRIO_PROCESS, 0) == own
+
+
 def test_waiting_with_a_timeout_leaves_the_job_running(slow_job):
     for timeout in (0.01, 0):
         with pytest.raises(TimeoutError, match=", and continues"):
