@@ -83,8 +83,11 @@ def test_warming_pinning_and_evicting_add_up(index):
 def test_warming_some_touches_no_other_shard(index, cached):
     with oc.open(index) as model:
         model.evict()
+        *before, _ = [cached(Path(file.path)) for file in model.files]  # not 0 if the kernel evicts nothing
         model.warm(["layer.5", ("layer.4", slice(0, 1))], huge=False)
-        assert [cached(Path(file.path)) > 0 for file in model.files] == [False, False, True]
+        *others, last = [cached(Path(file.path)) for file in model.files]
+        assert others == before
+        assert last > 0
         assert model.warm([]).bytes == 0
 
 
