@@ -136,18 +136,19 @@ def test_a_file_is_found_where_the_processes_name_it(weights, tmp_path, monkeypa
     (links / "unreadable").write_bytes(bytes(2 * MIB))
     (links / "unreadable").chmod(0)
     environment = {**os.environ, "MODEL_FOLDER": str(links.parent)}
-    for settings, options in (
-        ({"cwd": links}, {}),
-        ({"env": environment, "cwd": elsewhere}, {}),
-        ({"cwd": elsewhere}, {"look_in": [str(links)]}),
-        ({"cwd": elsewhere}, {}),
+    for words, settings, options in (
+        ((), {"cwd": links}, {}),
+        ((f"--model={links.parent}",), {"cwd": elsewhere}, {}),
+        ((), {"env": environment, "cwd": elsewhere}, {}),
+        ((), {"cwd": elsewhere}, {"look_in": [str(links)]}),
+        ((), {"cwd": elsewhere}, {}),
     ):
-        with talking(code, **settings) as child:
+        with talking(code, *words, **settings) as child:
             print(weights, file=child.stdin, flush=True)
             child.stdout.readline()
             found = oc.explain(child.pid, **options)
-        is_named = settings != {"cwd": elsewhere} or bool(options)
-        assert len(of_code(found, "copies")) == is_named, settings
+        is_named = settings != {"cwd": elsewhere} or bool(options) or bool(words)
+        assert len(of_code(found, "copies")) == is_named, (words, settings)
     assert found.remedy == ""
 
 

@@ -239,6 +239,13 @@ def test_what_is_no_array_file_is_no_shard(index):
     assert INDEX in refused(index, {"a": INDEX})
 
 
+@pytest.mark.parametrize(("file", "inside"), [("x", "x/y"), ("x", "x/y/z"), ("x/y", "x/y/z")])
+def test_a_file_that_another_one_uses_as_its_folder_is_refused(index, file, inside):
+    index.write_text(json.dumps({"weight_map": {"a": file, "b": inside}}))
+    with pytest.raises(oc.FormatError, match=f"'{file}': another file uses it as its folder"):
+        names_in(index)
+
+
 @pytest.mark.parametrize("name", ["config.json", "vectors.index.bin", "model.index.d/config.json"])
 def test_a_file_with_another_name_than_an_index_or_a_model_names_no_files(tmp_path, name):
     path = tmp_path / name

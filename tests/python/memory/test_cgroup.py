@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
-from onecopy.memory import cgroup, container
+from onecopy.memory import cgroup, container, proc, selection
 from onecopy.memory.cgroup import Container
 
 MIB = 2**20
@@ -287,3 +287,11 @@ def test_a_group_with_a_limit_of_its_own(python):
         assert int(taken) == pytest.approx(64 * MIB, rel=0.1)
     finally:
         place.rmdir()
+
+
+@pytest.mark.parametrize(
+    ("group", "is_in"), [("/jobs", True), ("jobs/7/", True), ("/", True), ("/job", False), ("/7", False)]
+)
+def test_a_process_is_in_its_group_and_in_those_above_it(monkeypatch, group, is_in):
+    monkeypatch.setattr(proc, "process_text", lambda *_: "0::/jobs/7\n")
+    assert selection.in_group(1, group) == is_in
