@@ -209,6 +209,17 @@ def test_a_build_that_was_stopped_is_continued_and_no_image_is_decoded_twice(tmp
     assert suffixes(oc.Store(cache)) == [".about", ".oc"]
 
 
+def test_images_that_are_decoded_after_a_torn_entry_are_kept_at_the_next_stop(tmp_path, cache, monkeypatch):
+    paths, decoded, counted = save_photos(tmp_path, [(40, 60)] * 60), _pillow.decoded, []
+    share_until(paths, 12)
+    (pieces,) = cache.glob("*.pieces")
+    pieces.write_bytes(pieces.read_bytes()[:-10])
+    share_until(paths, 36)
+    monkeypatch.setattr(_pillow, "decoded", lambda path, form: counted.append(path) or decoded(path, form))
+    assert_decoded(oc.images.share(paths), paths)
+    assert len(counted) <= 24
+
+
 @pytest.mark.parametrize("damage", ["pieces", "partial", "restart"])
 def test_a_damaged_partial_file_is_not_trusted(tmp_path, cache, monkeypatch, damage):
     paths = save_photos(tmp_path, [(40, 60)] * 60)

@@ -94,7 +94,10 @@ def test_a_sparse_array_on_a_full_disk_is_an_error_of_write_and_ends_a_process_t
         in_child(lambda: sparse().array.fill(7))
 
 
-def test_memory_is_no_disk_and_is_refused_by_name(reserving):
+def test_memory_is_no_disk_and_is_refused_by_name(reserving, monkeypatch):
+    monkeypatch.setenv("ONECOPY_SCRATCH", "/dev/shm")
+    with pytest.raises(OSError, match="it is on tmpfs"):
+        oc.scratch(3, "u1")
     with pytest.raises(
         OSError, match=r"it is on tmpfs, which is in memory instead of on disk: choose .* allow any file system"
     ) as told:

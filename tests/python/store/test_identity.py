@@ -471,6 +471,8 @@ def test_a_file_with_a_writer_is_identified_by_all_of_its_bytes(tmp_path):
             found = contents_of(path)
             assert found.digest == hashlib.sha256(data).hexdigest()
             assert found.are_in(path)
+            os.utime(path, (1, 1))
+            assert found.are_in(path)
             path.write_bytes(b"x" + data[1:])
             assert not found.are_in(path)
     found = contents_of(path)
