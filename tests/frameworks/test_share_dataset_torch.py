@@ -154,11 +154,11 @@ def test_a_module_is_looked_at_weight_by_weight(torch, tmp_path):
     module = torch.nn.Sequential(torch.nn.Linear(1024, 1024), torch.nn.Linear(1024, 1024))
     oc.torch.load_into(module, tmp_path / "m.safetensors", strict=False)
     float(module[0].weight.detach().sum())  # in memory
-    told = {one.name: one for one in oc.explain(module).findings}
-    assert (told["0.weight"].kind, told["0.weight"].private) == ("shared", 0)
-    assert told["0.weight"].path == str(tmp_path / "m.safetensors")
-    assert (told["1.weight"].kind, told["1.weight"].private) == ("heap", 4 * MIB)
-    assert "oc.torch.load_into" in told["1.weight"].advice
+    findings = {one.name: one for one in oc.explain(module).findings}
+    assert (findings["0.weight"].kind, findings["0.weight"].private) == ("shared", 0)
+    assert findings["0.weight"].path == str(tmp_path / "m.safetensors")
+    assert (findings["1.weight"].kind, findings["1.weight"].private) == ("heap", 4 * MIB)
+    assert "oc.torch.load_into" in findings["1.weight"].advice
     module[0].weight.data[512] += 1
     written = {one.name: one for one in oc.explain(module).findings}["0.weight"]
     assert written.kind == "written"
