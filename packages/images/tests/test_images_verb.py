@@ -10,7 +10,8 @@ from tests.support.images import MIST
 from tests.support.places import needs
 
 import onecopy as oc
-from onecopy_images.cli.stitch import in_order_of_names, parse_positions, times
+from onecopy_images.cli.stitch import in_order_of_names, times
+from onecopy_images.position_files import parse_positions
 
 tifffile = pytest.importorskip("tifffile")
 pytest.importorskip("imagecodecs")

@@ -8,7 +8,7 @@ import re
 from math import prod
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 from rich.progress import DownloadColumn
@@ -17,6 +17,7 @@ import onecopy_images as images
 from onecopy.base.text import significant, size
 from onecopy.cli import screen
 from onecopy.cli.options import SIZE
+from onecopy_images.position_files import parse_positions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -24,50 +25,11 @@ if TYPE_CHECKING:
     from rich.progress import ProgressColumn
 
     from onecopy_images import Mosaic, Registration
+    from onecopy_images.position_files import Listed
 
 SUFFIXES = {".bmp", ".jp2", ".jpeg", ".jpg", ".jxl", ".ndpi", ".png", ".svs", ".tif", ".tiff", ".webp"}
 VIEW = ".view.png"
 """Suffix of pictures that `images view` writes; these are not tiles."""
-LINE = re.compile(r"^file:\s*(?P<name>[^;]+?)\s*;.*?\bposition:\s*\(\s*(?P<x>-?\d+)\s*,\s*(?P<y>-?\d+)\s*\)")
-
-
-class Listed(NamedTuple):
-    """The name and position of a tile."""
-
-    name: str
-    row: int
-    column: int
-
-
-def parse_positions(text: str, path: str) -> list[Listed]:
-    """Read the lines ``file: NAME; ...; position: (X, Y); ...`` that MIST writes, and ignore other lines.
-
-    Raises
-    ------
-    ValueError
-        There is no such line, a name is listed twice or contains a path separator, or a position is negative.
-
-    Examples
-    --------
-    >>> parse_positions("file: a.tif; corr: 0.9; position: (17, 4); grid: (0, 0);", "list.txt")
-    [Listed(name='a.tif', row=4, column=17)]
-    """
-    found: dict[str, Listed] = {}
-    for number, line in enumerate(text.splitlines(), start=1):
-        match = LINE.match(line)
-        if match is None:
-            continue
-        one = Listed(match["name"], int(match["y"]), int(match["x"]))
-        if one.name in found or Path(one.name).name != one.name:
-            raise ValueError(f"{path}: line {number}: {one.name!r} is listed twice, or contains a path separator")
-        if one.row < 0 or one.column < 0:
-            raise ValueError(f"{path}: line {number}: the position of {one.name!r} is negative")
-        found[one.name] = one
-    if not found:
-        raise ValueError(
-            f"{path}: not a list of positions: no line begins with 'file: NAME;' and contains 'position: (X, Y)'"
-        )
-    return list(found.values())
 
 
 def in_order_of_names(names: Sequence[str]) -> list[str]:

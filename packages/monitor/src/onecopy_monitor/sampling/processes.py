@@ -16,8 +16,8 @@ from onecopy.memory import proc
 
 if TYPE_CHECKING:
     from onecopy.memory.proc import Key
-    from onecopy_monitor.sampling.mapped import MappedFile
-    from onecopy_monitor.sampling.totals import Found
+    from onecopy_monitor.sampling.mapped_files import MappedFile
+    from onecopy_monitor.sampling.shares_and_totals import Found
     from onecopy_monitor.snapshots import Walk
 
 __all__ = ["Counters", "Member", "Observed", "Times"]

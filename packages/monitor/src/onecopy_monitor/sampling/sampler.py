@@ -15,17 +15,17 @@ from onecopy.files.mapping import Closeable
 from onecopy.memory import proc
 from onecopy.memory.cgroup import kind_of
 from onecopy_monitor.sampling.cpu_budget import CpuBudget, price_of_walk
-from onecopy_monitor.sampling.mapped import Cache, MappedFile, files_of, merged
+from onecopy_monitor.sampling.mapped_files import Cache, MappedFile, files_of, merged
 from onecopy_monitor.sampling.processes import Member, Observed
 from onecopy_monitor.sampling.selection import Selection
-from onecopy_monitor.sampling.totals import Shares, file_readings, found_by, shares_of, totals_of
+from onecopy_monitor.sampling.shares_and_totals import Shares, file_readings, found_by, shares_of, totals_of
 from onecopy_monitor.snapshots import Cost, ProcessReading, Snapshot, Walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from onecopy.memory.proc import Key
-    from onecopy_monitor.sampling.mapped import CachedFile
+    from onecopy_monitor.sampling.mapped_files import CachedFile
     from onecopy_monitor.snapshots import FileReading
 
 __all__ = ["Sampler"]

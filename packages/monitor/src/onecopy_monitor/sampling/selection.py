@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from onecopy.memory import proc
 from onecopy.memory.selection import all_pids, in_group, with_descendants
-from onecopy_monitor.sampling.mapped import files_of
+from onecopy_monitor.sampling.mapped_files import files_of
 
 if TYPE_CHECKING:
     import re

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from onecopy.memory.proc import Key
-    from onecopy_monitor.sampling.mapped import CachedFile, MappedFile
+    from onecopy_monitor.sampling.mapped_files import CachedFile, MappedFile
     from onecopy_monitor.sampling.processes import Member
     from onecopy_monitor.snapshots import Walk
 
