@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from packages.onnxruntime.tests.sessions import from_store
 from tests.support.onnx_models import IDS, save_external, save_inline, save_ort
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -335,3 +336,19 @@ def test_files_that_are_overwritten_in_place_change_no_session(tmp_path, monkeyp
         """,
         tmp_path,
     )
+
+
+def test_each_list_of_disabled_optimizers_is_prepacked_on_its_own(tmp_path, monkeypatch, python):
+    monkeypatch.setenv("ONECOPY_CACHE", str(tmp_path / "cache"))
+    save_inline(tmp_path / "model.onnx", aligned=True, rows=4000)
+    python(
+        """
+        import sys, onecopy.auto, onnxruntime
+        from onecopy_onnxruntime import sessions
+        sessions.MIN_TO_PREPACK = 1
+        for disabled in (None, [], ["MatMulAddFusion"], ["MatMulAddFusion", "ConstantFolding"]):
+            onnxruntime.InferenceSession(sys.argv[1], disabled_optimizers=disabled)
+        """,
+        tmp_path / "model.onnx",
+    )
+    assert len(from_store(tmp_path / "cache")) == 3

@@ -152,4 +152,16 @@ TEST_CASE("checksums are read as they were written, whatever their number") {
   }
 }
 
+TEST_CASE("blocks of checksums have a power of two of bytes, from 4096 to 2 MiB") {
+  for (const std::uint64_t bytes : {2048U, 4096U, 5000U, 8192U, 1U << 21U, 1U << 22U}) {
+    CAPTURE(bytes);
+    const bool is_read = bytes != 2048 && bytes != 5000 && bytes != 1U << 22U;
+    const metadata::Facts facts{.block = bytes, .blocks = "AAAAAA=="};
+    if (is_read)
+      CHECK(metadata::parse_blocks(facts, {bytes, bytes}).size() == 1);
+    else
+      CHECK_THROWS_AS((void)metadata::parse_blocks(facts, {bytes, bytes}), FormatError);
+  }
+}
+
 }  // namespace onecopy

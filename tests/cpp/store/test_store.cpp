@@ -286,6 +286,7 @@ TEST_CASE("in memory no boot is recorded") {
 TEST_CASE_FIXTURE(InStore, "a file that was fetched in part is listed with its key, and goes if an option selects it") {
   const auto files = files_of("a url");
   write_text(files.partial.path(), std::string(10000, 'x'));
+  fs::resize_file(files.partial.path(), 1 << 20);  // the rest is a hole
   write_text(files.pieces.path(), "a url\nboot\n");
   fs::create_directory(store.folder() / store::views_folder);
   REQUIRE(store.list().size() == 1);
@@ -293,6 +294,7 @@ TEST_CASE_FIXTURE(InStore, "a file that was fetched in part is listed with its k
   CHECK(listed.state == ArtefactState::partial);
   CHECK(listed.key == "a url");
   CHECK(listed.path == files.partial.path());
+  CHECK(listed.bytes < 1 << 20);
   CHECK_FALSE(store.find("a url"));
   CHECK(prune(store, {}).removed.empty());
   const PruneOptions options{.keys = {"a url"}};

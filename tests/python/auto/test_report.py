@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import mmap
 import os
 import re
 from dataclasses import asdict, replace
@@ -25,6 +26,15 @@ def test_a_process_keeps_a_limited_number_of_calls(monkeypatch):
     for number in range(5):
         call_log.note("torch.load", f"/m/{number}", shared=1_500_000_000)
     assert [one.path for one in call_log.calls()] == ["/m/0", "/m/1", "/m/2"]
+
+
+def test_private_bytes_of_all_mappings_of_a_file_are_added(tmp_path):
+    (tmp_path / "file").write_bytes(bytes(1 << 16))
+    with (tmp_path / "file").open("rb") as file, contextlib.ExitStack() as stack:
+        for written in (1, 2):
+            mapping = stack.enter_context(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+            mapping[: 4096 * written] = b"x" * 4096 * written
+        assert call_log.private_bytes("self", {str(tmp_path / "file"): "name"}) == {"name": 3 * 4096}
 
 
 @pytest.fixture
