@@ -93,12 +93,13 @@ def test_an_object_that_changes_while_it_is_fetched_is_an_error(objects, store, 
 
 def test_a_server_without_ranges_is_read_in_one(objects, store, small_pieces):
     objects.ranges = False
-    url = objects.put("x", CONTENT)
-    objects.faults.extend([Fault(), Fault(cut=200_000), Fault(cut=len(CONTENT) - 9, stall=0.3)])
+    content = CONTENT * 3
+    url = objects.put("x", content)
+    objects.faults.extend([Fault(), Fault(cut=2_500_000), Fault(), Fault(cut=2_500_000, stall=0.3)])
     counted = []
     path = fetch(url, store=store, connections=1, progress=lambda *one: counted.append(one))
-    assert path.read_bytes() == CONTENT
-    assert max(counted) == counted[-1] == (len(CONTENT), len(CONTENT))
+    assert path.read_bytes() == content
+    assert max(counted) == counted[-1] == (len(content), len(content))
 
 
 def test_progress_ends_at_the_total_and_its_exception_ends_the_fetch(objects, store, small_pieces):
