@@ -4,7 +4,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "arrays/containers.hpp"
+#include "arrays/detect_format.hpp"
 #include "onecopy/base/error.hpp"
 
 namespace onecopy {

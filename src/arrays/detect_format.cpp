@@ -1,4 +1,4 @@
-#include "arrays/containers.hpp"
+#include "arrays/detect_format.hpp"
 
 #include <algorithm>
 #include <array>
