@@ -34,7 +34,7 @@ from onecopy import _core, files
 from onecopy._core import ReleaseReport
 from onecopy.arrays.entries import is_raw, of_numpy, to_numpy
 from onecopy.arrays.saving import CHUNK, save
-from onecopy.arrays.scratch_regions import Region, box_of, ranges_of, run_axis, strides_of
+from onecopy.arrays.scratch_indexing import Region, box_of, ranges_of, run_axis, strides_of
 from onecopy.base.text import byte_count, non_negative, path_text, size
 from onecopy.errors import FormatError
 from onecopy.files.mapping import Closeable

@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 from safetensors.numpy import load_file
 
 import onecopy as oc
-from onecopy.arrays import scratch_regions as regions
+from onecopy.arrays import scratch_indexing as regions
 from onecopy.arrays.scratch import HeapArray, alloc
 
 pytestmark = pytest.mark.usefixtures("reserving")
