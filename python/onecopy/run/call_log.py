@@ -85,7 +85,7 @@ def note_read(function: str, file: str | bytes | os.PathLike[Any] | int, reason:
 
 
 def note_failure(function: str, error: Exception) -> None:
-    """Log a call that was not shared because onecopy failed."""
+    """Log a call whose data was not shared because onecopy failed."""
     with suppress(Exception):  # code of the program may format the error
         note(function, "", reason=f"{type(error).__name__}: {error}")
 
@@ -112,7 +112,7 @@ def mapped(place: str, path: str) -> None:
 
 def _end(pid: int) -> None:
     """Report the private memory in this process's mappings, and send any unsent lines."""
-    with suppress(Exception):  # the program must end as without onecopy
+    with suppress(Exception):  # the program must end as it would without onecopy
         if pid == os.getpid() and (_mapped or _unsent):
             protocol.ask_again()
             append({"private": private_bytes("self", _mapped)})
@@ -169,7 +169,7 @@ def read_run(server: str, offset: int = 0) -> bytes:
     """Return the contents of the call log, starting at an offset. Raise OSError or ValueError if it cannot be read."""
     descriptor, _ = _run_file(server)
     try:
-        fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)  # OSError for anything else than memory: `server` is not trusted
+        fcntl.fcntl(descriptor, fcntl.F_GET_SEALS)  # OSError unless it is memory: `server` is not trusted
         return os.pread(descriptor, min(max(os.fstat(descriptor).st_size - offset, 0), MAX_LOG_BYTES), offset)
     finally:
         os.close(descriptor)

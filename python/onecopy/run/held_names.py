@@ -51,8 +51,8 @@ class HeldName(Closeable):
         return self._link.with_name(f".{self.name}")
 
     def restore(self) -> None:
-        """Restore the lock and the link if logind has removed them. Raise EBUSY if another process has the name."""
-        with suppress(OSError):  # processes that asked who owns the name
+        """Restore the lock and the link if logind has removed them. Raise EBUSY if another process holds the name."""
+        with suppress(OSError):  # connections of processes that asked who owns the name
             while True:
                 self._socket.accept()[0].close()
         self._link = Path(snapshots.link_of(self.name))  # the folder may have changed
@@ -65,7 +65,7 @@ class HeldName(Closeable):
         while not self._has_lock():
             try:
                 self._open_lock()
-            except BlockingIOError:  # perhaps a process that sweeps holds it
+            except BlockingIOError:  # perhaps held by a process that sweeps
                 if time.monotonic() > deadline:
                     raise self._refusal() from None
                 time.sleep(0.01)
@@ -132,7 +132,7 @@ class HeldName(Closeable):
 
 
 def user_at(address: str) -> int | None:
-    """Return the user whose process listens at an address, or None if there is none or the user is unknown here."""
+    """Return the user whose process listens at an address, or None if no process does or the user is unknown here."""
     with suppress(OSError), socket.socket(socket.AF_UNIX) as other:
         other.setblocking(False)
         other.connect(address)

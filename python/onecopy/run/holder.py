@@ -9,24 +9,24 @@ back within a budget. ``onecopy hold`` calls it in a loop.
             for change in hold.refresh():
                 log.info("%s: %s", change.path, change.reason)
 
-**The budget** is assigned to files with names first, then to the others in order. If it does not suffice for a file,
-the first bytes of the file are held. RLIMIT_MEMLOCK limits the locked bytes; the kernel may evict the others until the
-next `refresh`.
+**The budget** is assigned to files with names first, then to the other files in order. If the rest of it is too small
+for a file, only the first bytes of the file are held. RLIMIT_MEMLOCK limits how many bytes are locked. The kernel may
+evict bytes that are not locked; the next `refresh` reads them back.
 
 **Changed files.** If a path refers to a new file, that file is held instead. A file that was truncated, modified in
 place or removed is released, and held again when two consecutive refreshes find it unchanged. `refresh` reports each of
-these as a `Change` instead of raising an error.
+these events as a `Change` instead of raising an error.
 
-**Names.** A name refers to a copy in sealed memory, a *generation*, which writes to the file do not change. When two
-consecutive refreshes find the same new contents, these become the next generation: processes that open the name later
-get it, and the previous generation is freed after its last use. Only processes of this user can open a name.
+**Names.** A name refers to a *generation*, a copy of the file in sealed memory. Writing to the file does not change the
+copy. When two consecutive refreshes find the same new contents, they become the next generation, and processes open it
+from then on. The previous generation is freed after its last use. Only processes of this user can open a name.
 
-**When not to use it.** For files that a running process constantly reads through a mapping, because they stay in memory
+**When not to use it.** Do not hold files that a running process constantly reads through a mapping: they stay in memory
 anyway. If memory is always short, the holder and other processes evict each other's pages; choose a smaller budget.
 
 **Ownership and threads.** A `Holder` starts no thread, and only one thread may use it at a time. Locks, names and
 mappings are released by `close` or when the process ends, even if it is killed; pages of files stay in the page cache
-until memory is needed. A forked child does not inherit locks, but names stay taken until it has ended too.
+until memory is needed. A forked child does not inherit locks, but it keeps names reserved until it ends.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ class Change:
     what
         "held": the planned bytes are in memory for the first time. "warmed": evicted bytes were read back. "short":
         fewer bytes than planned are in memory. "replaced": the path refers to a new file, which is now held. "lost":
-        the file was truncated, modified in place or removed, or cannot be read; it is released until it stops changing,
-        or, with a name, is not in memory yet. "kept": the same happened to a file with a name, but its current
-        generation stays.
+        the file was truncated, modified in place or removed, or cannot be read; it is released until it stops changing.
+        A file with a name is "lost" only before its first generation. "kept": the same happened to a file with a name,
+        but its current generation stays in memory.
     reason
-        A sentence that explains the change.
+        An explanation of the change.
     size, wanted, resident, locked
         Bytes of the file, planned bytes, bytes in memory (None if the kernel does not report them), and locked bytes.
     filled
@@ -132,26 +132,26 @@ class Holder(Closeable):
     Parameters
     ----------
     paths
-        Files, model folders, or URLs, in the order in which the budget is assigned, each including the files that an
-        index or a model names. Duplicates count once.
+        Files, model folders, or URLs, in the order in which the budget is assigned. An index or a model includes the
+        files that it names. Duplicates count once.
     names
         A mapping from names to files. Under each name, either a complete copy of the file or nothing is held.
         ``oc.open("hold:NAME")`` opens the newest copy. A name consists of letters, digits and "_-.".
     max_bytes
-        Maximum bytes of all files in memory, as a number or text such as "12 GiB"; None: half of the available memory
-        of the machine or control group. Older generations that are still in use take additional memory.
+        Maximum bytes of all files in memory, as a number or text such as "12 GiB". None means half of the available
+        memory of the machine or control group. Older generations that are still in use take additional memory.
     pin
-        Maximum number of bytes to lock; None: as many as RLIMIT_MEMLOCK allows (for root, the whole budget).
+        Maximum number of bytes to lock. None means as many as RLIMIT_MEMLOCK allows (for root, the whole budget).
     threads, huge
         Options of `onecopy.warm`.
 
     Raises
     ------
     OSError
-        A path cannot be opened; ``filename`` is the path. Later, `refresh` reports such a path as "lost". EBUSY:
-        another process holds a name; the message contains its PID.
+        A path cannot be opened; ``filename`` is the path. Later, `refresh` reports such a path as "lost". The error is
+        EBUSY if another process holds a name; the message contains its PID.
     ValueError
-        A name contains other characters.
+        A name contains characters that are not allowed.
 
     Examples
     --------
@@ -239,7 +239,7 @@ class Holder(Closeable):
         return changes
 
     def close(self) -> None:
-        """Release all files. Their pages stay in memory until that is needed. Closing twice has no effect."""
+        """Release all files. Their pages stay in memory until memory is needed. Closing twice has no effect."""
         for file in self._files:
             file.release()
             if file.name is not None:
@@ -263,7 +263,7 @@ class Holder(Closeable):
         if file.reported is not None and file.reported[0] == "kept":
             return None
         if file.wanted < file.size and not reason:
-            reason = f"the budget of {in_words(self.max_bytes)} ends here"
+            reason = f"the budget of {in_words(self.max_bytes)} is used up"
         what: What = "short" if short else "held" if file.reported is None else "warmed"
         state = ("short" if short else "held", reason, file.resident, file.locked)
         known, file.reported = file.reported, state
@@ -290,7 +290,7 @@ def _compared(file: _File) -> Change | None:
         if now[:2] == before[:2]:
             file.seen = now
             less = now[2] < before[2]
-            return _lost(file, f"truncated from {before[2]} to {now[2]} bytes" if less else "written in place")
+            return _lost(file, f"truncated from {before[2]} to {now[2]} bytes" if less else "modified in place")
     elif now != file.seen:
         file.seen = now  # it may be partly written: wait for the next refresh
         return None
@@ -315,7 +315,7 @@ def _renewed(file: _File, name: HeldName, left: int) -> Change | None:
         if known not in (None, now):
             return None  # it may be partly written: wait for the next refresh
         if now.nbytes > left:
-            return _lost(file, f"it has {in_words(now.nbytes)}, but only {in_words(left)} of the budget are left")
+            return _lost(file, f"its size is {in_words(now.nbytes)}, but only {in_words(left)} of the budget is left")
         expect_memory(now.nbytes, "copy", file.path)
         copied, made_of = snapshots.copy(file.path, name.name)
         generation = Mapping.from_descriptor(copied.fileno(), file.path)
@@ -326,7 +326,7 @@ def _renewed(file: _File, name: HeldName, left: int) -> Change | None:
     replaced = file.mapping is not None
     file.release()
     file.mapping, file.reported = generation, None
-    return file.change("replaced", "the file was replaced or written") if replaced else None
+    return file.change("replaced", "the file was replaced or modified") if replaced else None
 
 
 def _lost(file: _File, reason: str) -> Change | None:

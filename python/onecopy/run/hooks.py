@@ -56,7 +56,7 @@ def _apply(module: ModuleType) -> None:
         lazy.load(FRAMEWORKS[module.__name__]).apply(module)
     except ModuleNotFoundError as error:
         run.note(call, "", reason=f"its models are not shared, because {error}")
-    except Exception as error:  # the program must run as without onecopy
+    except Exception as error:  # the program must run as it would without onecopy
         run.note_failure(call, error)
 
 
@@ -120,8 +120,8 @@ def replace(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable
 def replace_where_shared(owner: Any, name: str, shared: Callable[..., Any]) -> None:
     """Replace a function with ``shared``. If that returns None or fails, the original function is called.
 
-    A failure is logged if the original succeeds. The original runs outside of any exception handler, so that its errors
-    do not have one of onecopy's errors as context.
+    A failure is logged if the original succeeds. The original runs outside of any exception handler, so that an
+    error of onecopy does not become the context of its errors.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -152,10 +152,10 @@ def call_before(owner: Any, name: str, step: Callable[..., None]) -> None:
 
 
 def guarded(name: str, step: Callable[..., Any], *args: Any) -> Any:
-    """Return the result of one of onecopy's steps in the function `name`. If it fails, log that and return None."""
+    """Return the result of one of onecopy's steps in the function `name`. If the step fails, log it and return None."""
     try:
         return step(*args)
-    except Exception as error:  # the program must run as without onecopy
+    except Exception as error:  # the program must run as it would without onecopy
         run.note_failure(name, error)
         return None
 

@@ -6,7 +6,7 @@ group, the OOM killer ends them. Therefore, once a quarter of the initially avai
 that began first continues. When it has loaded its weights and freed the random ones, the next one continues. As soon as
 the size of the model is known, as many processes continue as the memory allows.
 
-A process waits for another one only while that one writes parameters, maps files or copies a snapshot, for at most
+A process waits for another only while the other writes parameters, maps files or copies a snapshot, and for at most
 `MAX_SECONDS` in total. A process that never loads weights, such as a training process, soon stops delaying others.
 """
 
@@ -49,7 +49,7 @@ class _Builder:
         self.read = 0
         """Number of bytes of the call log that have been read."""
         self.available_at_first = 0
-        """Number of bytes that were available when the first process began."""
+        """Number of bytes of memory that were available when the first process began."""
         self.model_bytes = 0
         """Size in bytes of the largest model that a process has loaded, or 0 if it is unknown."""
         self.builders: dict[int, int] = {}
@@ -154,7 +154,7 @@ def _left() -> int:
 
 
 def _pages(pid: int) -> tuple[int, int]:
-    """Return the number of private and of mapped resident pages of a process, or (0, 0) if it has ended."""
+    """Return how many private and how many mapped pages of a process are resident, or (0, 0) if it has ended."""
     try:
         resident, mapped = Path(f"/proc/{pid}/statm").read_text().split()[1:3]
     except (OSError, ValueError):

@@ -27,7 +27,7 @@ class View:
 
     def __init__(self, native: Any, read: Callable[[], Any], source: Source | None = None) -> None:
         self.native = native
-        self._view = native, read  # keeps the memory: other threads may be in functions of the view
+        self._view = native, read  # kept: other threads may still be in functions of the view
         self.read: Callable[[], Any] | None = read
         """Reads a native object that owns its memory, or None if `native` owns it already."""
         self._note = (source.function, source.path, source.nbytes) if source is not None else None
@@ -38,12 +38,12 @@ class View:
         return self.native
 
     def take_from(self, owner: Any, handle: str) -> None:
-        """Replace the native object, the attribute `handle` of a Python object, by this view."""
+        """Replace the native object in the attribute `handle` of a Python object with this view."""
         owner.__dict__[_KEY] = self
         del owner.__dict__[handle]
 
     def own(self, reason: str) -> Any:
-        """Return a native object that owns its memory. The first call reads this object."""
+        """Return a native object that owns its memory. The first call reads it from the snapshot."""
         with self._lock:
             if self.read is not None:
                 if self._note is not None:
@@ -53,7 +53,7 @@ class View:
         return self.native
 
     def keep(self) -> None:
-        """Keep the current native object, and do not read from the snapshot any more."""
+        """Keep the current native object, and never read from the snapshot again."""
         self.read = None
 
     def __reduce__(self) -> Any:
@@ -77,7 +77,7 @@ def defer(owner: Any, handle: str, names: Collection[str], module: Any) -> None:
     def __getattr__(self: Any, name: str) -> Any:  # noqa: N807
         view = view_of(self) if name == handle else None
         if view is None:
-            return object.__getattribute__(self, name)  # raises the error of a missing attribute
+            return object.__getattribute__(self, name)  # raises the usual AttributeError
         code = sys._getframe(1).f_code
         folder = os.path.dirname(code.co_filename)  # noqa: PTH120
         only_reads = folder in _OURS or (folder == theirs and code.co_name in names)

@@ -37,15 +37,15 @@ class Group:
     path: str
     """Path of the file, or "" if it is unknown."""
     reason: str
-    """Why the bytes are not shared, or advice, or "" if they are shared."""
+    """Why the bytes are not shared, or how they can be shared, or "" if they are shared."""
     bytes: int
     """Maximum number of bytes that any process shares or has copied, or the size of the file."""
     pids: tuple[int, ...]
     """The processes, in ascending order."""
     private: int | None = None
-    """Number of shared bytes that became private because processes wrote to them, or None without samples."""
+    """Number of shared bytes that became private because processes wrote to them, or None if no process was sampled."""
     saved: int = 0
-    """Number of additional bytes for a copy in each sampled process. It is negative if sharing takes more."""
+    """Number of additional bytes that a copy in each sampled process would use; negative if sharing uses more."""
     place: str = ""
     """Where the shared bytes are: "file" (the file itself), "memory" or "store" (a snapshot); empty if unknown."""
     charged: str = ""
@@ -78,7 +78,7 @@ class Group:
         text = ": ".join(part for part in (name, self.function, escape(self.reason)) if part)
         text += f"; {_PLACES[self.place]}" if self.place else ""
         text += f", charged to {escape(self.charged)}" if self.charged else ""
-        return f"{text}; {size(self.private)} of it are private, because they were written to" if self.private else text
+        return f"{text}; {size(self.private)} of it is private, because it was written to" if self.private else text
 
     def __str__(self) -> str:
         return f"{amount(len(self.pids), self.bytes)}   {self.text}"
@@ -91,7 +91,7 @@ class RunReport:
     shared: tuple[Group, ...]
     """One group per shared file, the largest first."""
     copied: tuple[Group, ...]
-    """One group per function, file and reason, beginning with the most bytes in all processes."""
+    """One group per function, file and reason, sorted by the bytes in all processes, largest first."""
     read: tuple[Group, ...] = ()
     """Large files that processes read themselves."""
     stored: tuple[str, ...] = ()
@@ -99,7 +99,7 @@ class RunReport:
     in_memory: bool = False
     """Whether there are shared copies in memory."""
     alone: str = ""
-    """Why other runs of this user do not share them; empty if they do."""
+    """Why other runs of this user do not share the copies in memory; empty if they do."""
 
     @classmethod
     def of(
@@ -172,13 +172,13 @@ def _listed(title: str, entries: Sequence[object]) -> list[str]:
 
 
 _PLACES = {"file": "the file itself", "memory": "a snapshot in memory", "store": "a snapshot in the store"}
-_ONE_PROCESS = "one process of this run holds them; other runs of this user map the same copy"
+_ONE_PROCESS = "one process of this run holds the shared files; other runs of this user map the same copy"
 _MAX_DEPTH = 64
 """Maximum number of ancestors whose calls are included."""
 
 
 def causes_of_run(pids: Sequence[int]) -> list[Cause]:
-    """Describe which files processes under `onecopy run` share and which not. For other processes, return []."""
+    """Describe which files processes under `onecopy run` share, and which they do not. Skip other processes."""
     calls, places, charged = list[Call](), dict[str, str](), dict[str, str]()
     for pid in pids:
         try:
@@ -190,7 +190,7 @@ def causes_of_run(pids: Sequence[int]) -> list[Cause]:
             continue
         except (OSError, ValueError) as error:
             reason = getattr(error, "strerror", "") or "its address is invalid"
-            return [memory.Cause("run", f"`onecopy run` started them, but its call log cannot be read: {reason}", 0)]
+            return [memory.Cause("run", f"started by `onecopy run`, whose call log cannot be read: {reason}", 0)]
         lines = list(parse_lines(data))
         charged |= {str(one.get("path")): str(one["charged"]) for one in lines if "charged" in one}
         places |= {str(one["mapped"]): str(one.get("path")) for one in lines if "mapped" in one}
@@ -210,7 +210,7 @@ def _log_of(pid: int) -> bytes | None:
 
 
 def _calls_of(pid: int, calls: list[Call]) -> Iterator[Call]:
-    """Yield a process's calls, and those calls of its ancestors whose mappings it has inherited, as its own."""
+    """Yield a process's calls and, with its PID, the calls of its ancestors whose mappings it has inherited."""
     ancestors = set[int]()
     mapped = {region.path.removeprefix(f"/memfd:{MEMORY_NAME}") for region in proc.maps(pid)}
     parent = proc.stat(pid).ppid

@@ -1,22 +1,22 @@
-"""The server of one `onecopy run`, which owns the snapshots that the processes of the run fill once and map.
+"""The server of one `onecopy run`. It owns the snapshots, which the processes of the run fill once and map.
 
-`onecopy.store.protocol` describes the messages. One process at a time makes the snapshot of some contents, while others
-that want it wait. If the maker closes its connection, or makes no progress for `STALLED_S`, the process that has waited
-longest makes it. A snapshot goes only to processes of the user whose process made it.
+`onecopy.store.protocol` describes the messages. Only one process at a time makes a given snapshot; other processes that
+request it wait. If the maker closes its connection, or makes no progress for `STALLED_S` seconds, the process that has
+waited longest makes the snapshot instead. Only processes of the maker's user receive the snapshot.
 
-**Other servers.** Before a process makes a snapshot, it looks for the snapshot in the other servers of its user
-(`onecopy.store.snapshots`), and waits while a process makes it for one of them. If processes of two servers look for
-the same snapshot at the same time, the server that began first does not wait for the other. The server checks the
-snapshot (its seals, owner and size) and keeps it, so that it outlives the other server.
+**Other servers.** Before a process makes a snapshot, it asks the other servers of its user for the same snapshot
+(`onecopy.store.snapshots`), and waits while a process makes it for one of them. If processes of two servers search for
+the same snapshot at the same time, the one whose search began first does not wait for the other. The server checks the
+seals, owner and size of a snapshot from another server and keeps it, so that it outlives that server.
 
-**No process blocks another.** The server never waits for a connection: it closes one that does not read, does not
-quickly prove that it belongs to the run, or sends anything unexpected. The number of connections is limited per process
-and per user. Connections of users that the run does not serve are closed before anything is read.
+**No process blocks another.** The server never waits for a process: it closes the connection if the process does not
+read, does not quickly prove that it belongs to the run, or sends anything unexpected. The number of connections is
+limited per process and per user. Connections of users whom the run does not serve are closed before anything is read.
 
 **Release.** The server drops snapshots whose file has changed. It releases unused ones, the least recently used first,
 when there are many, or when a new one would not fit into half of the available memory. A snapshot is in use while any
-process has it open or mapped, which a lease shows without a search in ``/proc``; other servers close it if asked. The
-kernel frees memory with its last user.
+process has it open or mapped; a lease detects this without a search in ``/proc``. On request, other
+servers close the snapshots that they received. The kernel frees the memory when no process uses it any more.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ MAX_KEPT = 400
 STALLED_S = 5.0
 """Seconds without progress after which another process makes a snapshot."""
 MAX_OF_PROCESS = 64
-"""Number of connections of one process."""
+"""Maximum number of connections from one process."""
 _MAX_DESCRIPTORS = 1 << 14
-"""Half of them are for snapshots, a quarter for connections."""
+"""Maximum number of file descriptors to use: half for snapshots, a quarter for connections."""
 _TICK_S = 0.25
 _IDLE = ("stranger", "known", "has")
-"""States of processes whose connections are closed at their deadline."""
+"""States in which a connection is closed at its deadline."""
 ANOTHER_RUN = "the group of another run"
-"""What the report says of a snapshot that another server made."""
+"""The control group that the report names for a snapshot that another server made."""
 _MAX_ACCEPTS = 32
-"""Number of connections that are accepted before the others are read again."""
+"""Maximum number of connections to accept before the existing ones are read again."""
 
 
 class _Key(NamedTuple):
@@ -81,12 +81,12 @@ class _Client:
     pid: int
     user: int
     deadline: float
-    """Time at which it is closed unless it waits or makes something."""
+    """Time at which the connection is closed unless the process waits for a snapshot or makes one."""
     is_of_run: bool
-    """Whether it connected to the socket of the run, and not to that of the user."""
+    """Whether it connected to the socket of the run, and not to the socket in the store."""
     state: Literal["stranger", "known", "waits", "only asks", "makes", "has"]
-    """What it does: a stranger has not sent the key; one that makes a snapshot may look for it in other servers first;
-    one that only asks waits, but belongs to another run and does not make the snapshot; the last one was sent it."""
+    """A "stranger" has not sent the key yet. A client that "makes" a snapshot may search other servers first. One that
+    "only asks" belongs to another run: it waits, but does not make it. One that "has" a snapshot has received it."""
     wants: _Key | None = None
     """The snapshot that it requested."""
 
@@ -101,10 +101,10 @@ class _Kept:
     """Descriptor of the sealed memory; -1 until it is made."""
     maker: _Client | None = None
     progress: str = ""
-    """The kernel's counters of the maker, unchanged since the time `since`."""
+    """The kernel's counters for the maker, which have not changed since the time `since`."""
     since: float = 0.0
     begin: str = ""
-    """While the maker looks for it in other servers: time and name by which servers are ordered; later empty."""
+    """While the maker searches other servers: the time and name that order the searches. Otherwise empty."""
     is_borrowed: bool = False
     """Whether another server made it."""
 
@@ -112,8 +112,8 @@ class _Kept:
 class SnapshotServer:
     """Serves requests from the processes of one run, in a single thread.
 
-    `listening` and `server` are those of `protocol.listen`, `calls` is the descriptor of the log of calls. With
-    `joins`, it shares snapshots with the other servers of this user.
+    `protocol.listen` returns `listening` and `server`; `calls` is the descriptor of the call log. If `joins` is true,
+    the server exchanges snapshots with the other servers of this user.
     """
 
     def __init__(self, listening: int, server: str, calls: int, *, joins: bool = True) -> None:
@@ -131,7 +131,7 @@ class SnapshotServer:
         self._selector = selectors.DefaultSelector()
         self._listen(listening)
         self._address: servers.Address | None = None
-        """The address for other servers, from the first request on; None also if there can be none."""
+        """The socket in the store, created at the first request; None before that, or if it cannot be created."""
         self._may_join = joins
 
     def stop(self) -> None:
@@ -161,7 +161,7 @@ class SnapshotServer:
                         else:
                             self._accept(ready.data)
                     self._tick()
-                except Exception:  # any: trouble with one process must not end the run of the others
+                except Exception:  # of any kind: one process must not end the run of the others
                     time.sleep(0.01)
         finally:
             self.leave()
@@ -206,8 +206,8 @@ class SnapshotServer:
         self._clients[client] = None
 
     def _has_room(self, new: _Client) -> bool:
-        """Return whether a process may connect again, after closing a connection that has not sent the key."""
-        if not new.is_of_run:  # the processes of the run have connections of their own
+        """Return whether a new connection is within the limits. If necessary, close one that has not sent the key."""
+        if not new.is_of_run:  # connections from the run are counted separately
             return sum(not one.is_of_run for one in self._clients) < self._most_clients // 4
         of_user = [one for one in self._clients if one.user == new.user and one.is_of_run]
         of_process = [one for one in of_user if one.pid == new.pid]
@@ -228,7 +228,7 @@ class SnapshotServer:
             self._answer(client, message, descriptor)
         except BlockingIOError:
             pass
-        except Exception:  # any: a message of one process must not end the run of the others
+        except Exception:  # of any kind: one message must not end the run of the other processes
             self._drop(client)
         finally:
             _close(descriptor)
@@ -278,7 +278,7 @@ class SnapshotServer:
             self._ask_next(client.wants)
 
     def _tick(self) -> None:
-        """Close idle connections, replace makers without progress, and send `WAIT` to processes that wait."""
+        """Close idle connections, replace makers that make no progress, and send `WAIT` to waiting processes."""
         now = time.monotonic()
         if now < self._due:
             return
@@ -360,7 +360,7 @@ class SnapshotServer:
         kept = self._kept.get(key)
         if kept is None:
             self._drop(client)
-        elif message == protocol.WAIT:  # it waits for another server
+        elif message == protocol.WAIT:  # it waits for a reply of another server
             if kept.maker is client:
                 kept.since = time.monotonic()
         elif message == protocol.NONE:
@@ -376,7 +376,7 @@ class SnapshotServer:
                 kept.is_borrowed = message == protocol.HAVE
                 group = ANOTHER_RUN if kept.is_borrowed else charged_group(client.pid)
                 self._log({"charged": group, "path": kept.path})
-                # A descriptor of its own, because `_is_used` tells whether the memory is open elsewhere.
+                # Open it again, so that `_is_used` can check whether the memory is open elsewhere.
                 kept.memory = os.open(f"/proc/self/fd/{memory}", os.O_RDONLY | os.O_CLOEXEC)
                 fcntl.fcntl(kept.memory, fcntl.F_SETSIG, signal.SIGURG)
                 kept.maker = None
@@ -385,7 +385,7 @@ class SnapshotServer:
             self._drop(client)
 
     def _log(self, fields: dict[str, str]) -> None:
-        """Append a line to the log of calls, for the report."""
+        """Append a line for the report to the call log."""
         with suppress(OSError):  # a report must not end the run
             os.write(self._calls, json.dumps(fields).encode() + b"\n")
 
@@ -394,7 +394,7 @@ class SnapshotServer:
         for key in [key for key, kept in self._kept.items() if kept.memory >= 0 and _has_changed(kept, key.contents)]:
             self._release(key)
         wanted, fits = {one.wants for one in self._clients}, fits_in_memory(nbytes)
-        if not fits and self._address is not None:  # a lease shows what is in use only if other servers close it
+        if not fits and self._address is not None:  # `_is_used` is true for snapshots that they keep open
             self._address.send_to_others(protocol.SHORT)
         for key, kept in list(self._kept.items()):
             if len(self._kept) <= MAX_KEPT and fits:
@@ -428,12 +428,12 @@ def _key_of(client: _Client, file: int, lead: int) -> _Key:
     flags = fcntl.fcntl(file, fcntl.F_GETFL)
     if flags & os.O_PATH or flags & os.O_ACCMODE == os.O_WRONLY:
         raise PermissionError
-    # The process has just asked the file system: one that does not answer now must not block other processes.
+    # The process has just queried the file system. Do not query it again: if it hangs, it would block other processes.
     return _Key(client.user, FileIdentity(*_core.content_identity(file, ask=False)), lead)
 
 
 def _close(descriptor: int) -> None:
-    """Close a received descriptor: a file in a thread, because its file system may block the thread that closes it."""
+    """Close a received descriptor. Close a file in another thread, because its file system may block the caller."""
     if descriptor >= 0 and is_sealed(descriptor):
         os.close(descriptor)
     elif descriptor >= 0:
@@ -466,7 +466,7 @@ def _has_changed(kept: _Kept, identity: FileIdentity) -> bool:
 def _is_used(memory: int) -> bool:
     """Return whether memory is open or mapped elsewhere, in which case the kernel refuses a write lease.
 
-    A process that opens it during the lease waits for its end, and the kernel sends SIGURG, which is ignored.
+    A process that opens the memory during the lease waits for its end; this process ignores the resulting SIGURG.
     """
     try:
         fcntl.fcntl(memory, fcntl.F_SETLEASE, fcntl.F_WRLCK)

@@ -116,7 +116,7 @@ def test_only_what_was_sampled_and_not_written_to_is_saved():
     report = RunReport.of(calls, {0: {}, 1: {"/m/model.pt": 1_500_000_000}, 2: {"/m/other.pt": 5}})
     assert report.saved == 1_500_000_000
     assert report.shared[0].private == 1_500_000_000
-    assert str(report).splitlines()[1].endswith("torch.load; 1.50 GB of it are private, because they were written to")
+    assert str(report).splitlines()[1].endswith("torch.load; 1.50 GB of it is private, because it was written to")
     assert RunReport.of(calls).saved == 0
     assert "one copy" not in str(RunReport.of([call(1)], {1: {"/m/model.pt": 7}}))
 
@@ -186,7 +186,7 @@ def test_what_stays_in_the_store_is_named():
 
 
 def test_a_file_of_one_process_is_shared_with_other_runs():
-    said = "one process of this run holds them; other runs of this user map the same copy"
+    said = "one process of this run holds the shared files; other runs of this user map the same copy"
     assert str(replace(RunReport.of([call(1)]), in_memory=True)).splitlines()[-1] == said
     assert said not in str(replace(RunReport.of([call(1), call(2)]), in_memory=True))
     assert said not in str(replace(RunReport.of([call(1)]), stored=("/cache/1.oc",), in_memory=True))

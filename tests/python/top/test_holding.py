@@ -61,7 +61,7 @@ def test_the_budget_is_for_all_files_in_their_order(two_files, cached, budget, h
     with Holder(two_files, max_bytes=budget, pin=0) as hold:
         first, second = news(hold)
         assert (first.what, second.what, second.wanted) == (("held", "short", MIB) if held else ("short", "short", 0))
-        assert second.reason == f"the budget of {size(budget)} ends here"
+        assert second.reason == f"the budget of {size(budget)} is used up"
         assert (hold.wanted, hold.locked) == (held, 0)
         assert cached(two_files[0]) == min(held, 4 * MIB)
         assert cached(two_files[1]) >= max(held - 4 * MIB, 0)
@@ -108,7 +108,7 @@ def test_a_file_that_was_written_in_place_is_held_when_it_is_at_rest(two_files):
         hold.refresh()
         with path.open("ab") as file:
             file.write(bytes(MIB))
-        assert [(c.what, c.reason) for c in news(hold)] == [("lost", "written in place")]
+        assert [(c.what, c.reason) for c in news(hold)] == [("lost", "modified in place")]
         with path.open("ab") as file:
             file.write(bytes(MIB))
         assert news(hold) == []

@@ -19,7 +19,7 @@ def _start() -> None:
         sys.stderr.write(f"onecopy: process {os.getpid()} shares nothing: {type(error).__name__}: {error}\n")
     del sys.modules["sitecustomize"]
     try:
-        import sitecustomize  # type: ignore[import-not-found]  # noqa: F401 - that of the environment
+        import sitecustomize  # type: ignore[import-not-found]  # noqa: F401 - the environment's own
     except ImportError as error:
         if error.name != "sitecustomize":
             raise
