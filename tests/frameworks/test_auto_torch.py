@@ -114,11 +114,17 @@ assert any(REASON in each for each in reasons()), reasons()
 assert not LARGE & on_files(other)
 """
 UNUSUAL = {
-    "conjugated": ("given = given.conj(); target = torch.zeros_like(saved)", "not a plain weight"),
-    "negated": ("given = torch._neg_view(given); target = torch.zeros_like(saved)", "not a plain weight"),
+    "conjugated": (
+        "given = given.conj(); target = torch.zeros_like(saved)",
+        "a conjugated, negated or inference tensor",
+    ),
+    "negated": (
+        "given = torch._neg_view(given); target = torch.zeros_like(saved)",
+        "a conjugated, negated or inference tensor",
+    ),
     "transposed": ("target = torch.zeros_like(saved).t()", "not contiguous"),
-    "of another shape": ("target = torch.zeros(2, *saved.shape, dtype=saved.dtype)", "of another shape"),
-    "of another class": ("target = torch.zeros_like(saved).as_subclass(Named)", "of the class Named"),
+    "of another shape": ("target = torch.zeros(2, *saved.shape, dtype=saved.dtype)", "the shapes differ"),
+    "of another class": ("target = torch.zeros_like(saved).as_subclass(Named)", "a tensor of the class Named"),
     "computed": ("target = torch.zeros_like(saved, requires_grad=True) * 1", "computed from other tensors"),
     "of numpy": ("seen = np.zeros(saved.shape, 'c8'); target = torch.from_numpy(seen)", "in memory of another library"),
     "a part": ("seen = torch.zeros_like(saved).repeat(2, 1); target = seen[512:]", "other tensors share the memory"),

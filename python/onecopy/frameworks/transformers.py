@@ -7,7 +7,7 @@ transformers maps safetensors files and uses the weights in the mapping if their
 private copy in every process. This module casts weights once per machine, into a file in the store. While transformers
 builds the model, its casts return tensors on the mapping of that file.
 
-**When not to use it.** For models on a GPU, because transformers' own `from_pretrained` is equally fast.
+**When not to use it.** For models on a GPU, transformers' own `from_pretrained` is equally fast.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ def from_pretrained(
         Dtype of floating-point weights, a ``torch.dtype`` or its name; "auto": the dtype in ``config.json``, else the
         dtypes of the file.
     store
-        The store for the cast weights, which contains one file per weight file: a `onecopy.Store` or a folder; None:
-        the default folder on disk.
+        A `onecopy.Store` or a folder for the cast weights, one file per weight file. None means the default folder on
+        disk.
     warming, max_bytes
-        A function that is called with the `WarmJob` that reads at most `max_bytes` of the files into memory while
-        transformers builds the model; None: the files are not read ahead.
+        A function that is called with a `WarmJob`, which reads at most `max_bytes` of the files into memory while
+        transformers builds the model. With None, the files are not read ahead.
     **given
         Other arguments of ``from_pretrained``, including ``subfolder`` and ``variant``.
 
@@ -84,7 +84,7 @@ def from_pretrained(
     Raises
     ------
     FileNotFoundError
-        The folder contains none of these files, or lacks files that its index names.
+        The folder contains none of the files listed above, or lacks files that its index names.
     FormatError
         A file is damaged.
     OSError

@@ -15,8 +15,8 @@ limited per process and per user. Connections of users whom the run does not ser
 
 **Release.** The server drops snapshots whose file has changed. It releases unused ones, the least recently used first,
 when there are many, or when a new one would not fit into half of the available memory. A snapshot is in use while any
-process has it open or mapped; a lease detects this without a search in ``/proc``. On request, other
-servers close the snapshots that they received. The kernel frees the memory when no process uses it any more.
+process has it open or mapped; a lease detects this without a search in ``/proc``. On request, other servers close the
+snapshots that they received. The kernel frees the memory when no process uses it any more.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Program(functools.partial[Any]):
-    """A function to identify. If its package is installed and requires onecopy, it counts as part of the program."""
+    """A function to identify. Its package counts as part of the program if it is installed and requires onecopy."""
 
 
 def _of_cached(value: Any) -> Any:
@@ -136,7 +136,7 @@ EQUIVALENTS: dict[Any, Callable[[Any], Any]] = {
     "sklearn.feature_extraction.text._VectorizerMixin": _without("_stop_words_id"),
     "torch.Tensor": _of_tensor,
 }
-"""Functions by type, or by the qualified name of a type or base, that return a value with the identity of an object."""
+"""Functions that return a value to represent an object, by its type, or by the qualified name of its type or a base."""
 
 
 @functools.lru_cache(maxsize=1024)

@@ -27,13 +27,13 @@ _MAX_ERROR = 1 << 20  # bytes of a pickled exception and its traceback
 
 
 def free_unused_memory() -> None:
-    """Collect garbage, and then return the C library's free memory to the kernel, which only glibc supports."""
+    """Collect garbage, and then return the C library's free memory to the kernel. Only glibc supports the latter."""
     gc.collect()
     trim_heap()
 
 
 def trim_heap() -> None:
-    """Return the C library's free memory to the kernel, which only glibc supports."""
+    """Return the C library's free memory to the kernel. Only glibc supports this."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(ctypes.c_size_t(0))
@@ -116,5 +116,5 @@ def _received_error(shared: mmap.mmap, pid: int) -> BaseException | None:
         return None
     error, trace = pickle.loads(shared[8 : 8 + length])  # noqa: S301 - from a forked child of this process
     assert isinstance(error, BaseException)
-    error.add_note(f"Raised in process {pid}, which was building for this one:\n{trace}")
+    error.add_note(f"Raised in process {pid}, which ran the build for this process:\n{trace}")
     return error

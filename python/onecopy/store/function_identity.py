@@ -1,12 +1,12 @@
 """The canonical form of functions and values: a sequence of bytes that is the same in all processes.
 
-A function is identified by its code, defaults, closure and annotations, by the globals that it loads, by the names that
-it uses from the program's own modules, and, if these include functions and classes of the program, recursively by
-theirs. Functions and classes in the standard library and in installed packages are identified by qualified name and
-package (`onecopy.store.packages`), and the program's compiled modules by their contents. If the function itself is
-installed, its package counts as part of the program, and its code is also followed. A value is identified by its type
-and contents; any other object by its class, the data that pickle would store, and the attributes that pickle leaves
-out. Equal sets, strings and arrays have the same identity, whatever the order of hashes.
+A function is identified by its code, defaults, closure and annotations, by the globals that it loads, and by the names
+that it uses from the program's own modules. If these include functions and classes of the program, they are identified
+recursively in the same way. Functions and classes in the standard library and in installed packages are identified by
+qualified name and package (`onecopy.store.packages`), and the program's compiled modules by their contents. If the
+function itself is installed, its package counts as part of the program, and its code is also followed. A value is
+identified by its type and contents. Any other object is identified by its class, the data that pickle would store, and
+the attributes that pickle omits. Equal sets, strings and arrays have the same identity, whatever the order of hashes.
 
 The identity excludes line numbers, the environment, files (`onecopy.file_key`), attributes of installed modules, and
 code that is used only through `eval`, `globals()` or a computed name. It includes the names of local variables, because
@@ -114,7 +114,7 @@ class Form:
         self.hash = self._new()
         self._seen: dict[int, tuple[int, Any]] = {}
         self._tuples: dict[int, tuple[bytes, Any]] = {}
-        self._references = 0  # to numbered objects: a value without one inside has the same form everywhere
+        self._references = 0  # to numbered objects; a value that contains none has the same form everywhere
         self._packages: dict[type, str | None] = {}  # of classes
         self._own: set[str] = set()  # installed packages that belong to the program
         self._modules: list[types.ModuleType] = []
@@ -213,7 +213,7 @@ class Form:
         return of_python and not issubclass(kind, type) and self._package_of_class(kind) is not None
 
     def add_names_of_modules(self) -> None:
-        """Add the objects to which names in the added code refer in the added modules of the program."""
+        """Add the objects in the added modules of the program to which names in the added code may refer."""
         done: set[tuple[object, str]] = set()
         may_name = self._modules or self._compiled or "__subclasses__" in self._names
         while may_name and (waiting := [each for each in self._named() if each[0] not in done]):
@@ -534,7 +534,7 @@ _FORMS: dict[type, Callable[[Form, Any], None]] = {
 }
 
 _TRANSIENT = {types.MethodType, types.BuiltinFunctionType, types.MethodWrapperType, types.MappingProxyType}
-"""Types of objects that Python creates anew on each attribute access."""
+"""Types of objects that Python creates on each attribute access."""
 
 
 def _reduced(value: Any, kind: type) -> Any:

@@ -1,7 +1,7 @@
 """Keys of artefacts: text that identifies files, functions and values, and is the same in all processes.
 
 A function is identified by the program's own code that it can call (`onecopy.store.function_identity`). Two functions
-never share an artefact, and after an edit of a function, or of a function that it calls, another artefact is built.
+never share an artefact. If a function, or a function that it calls, is edited, another artefact is built.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def file_key(path: str | os.PathLike[str], version: str = "") -> str:
 
 
 def name_of(function: Callable[..., Any], call: tuple[tuple[Any, ...], dict[str, Any]] | None = None) -> str:
-    """Return a name for a function that changes with its code and with all of the program's code that it uses.
+    """Return a name for a function. The name changes with the function's code and all of the program's code it uses.
 
     The name includes the arguments of `call`, if given. Raise TypeError, like `digest_of`, if the function uses a value
     without a stable identity.

@@ -50,11 +50,11 @@ def is_offline() -> bool:
 
 
 def resolve(named: Location, *, nodes: Nodes = None) -> tuple[str, _core.FileHandle | None]:
-    """Return the path of the local file, and, if it is an artefact or held by a process, the open file, or else None.
+    """Return the path of the local file. Also return the open file of an artefact or a held name, or else None.
 
-    A URL is fetched once per machine, together with files that its file names. `onecopy.remote.fetch` documents `nodes`
-    and the errors. If the URL ends with "/", the `MODEL_FILES` in the folder are fetched. An artefact's open file is
-    valid even if its path was removed or replaced.
+    The file at a URL is fetched once per machine, together with the files that it names. `onecopy.remote.fetch`
+    documents `nodes` and the errors. If the URL ends with "/", the `MODEL_FILES` in the folder are fetched. An
+    artefact's open file is valid even if its path was removed or replaced.
 
     Raise FileNotFoundError if no process of this user holds the name, BlockingIOError if the holder has not read the
     file yet, PermissionError if this process may not use it, ValueError for a path with a NUL byte, a malformed name,
@@ -70,7 +70,7 @@ def resolve(named: Location, *, nodes: Nodes = None) -> tuple[str, _core.FileHan
     path = path_text(named)
     if "://" in path and not os.path.exists(path):  # noqa: PTH110 - loads pathlib
         raise FileNotFoundError(
-            errno.ENOENT, f"no such file, nor a URL that begins with one of {', '.join(sorted(SCHEMES))}", path
+            errno.ENOENT, f"no such file, and not a URL beginning with one of {', '.join(sorted(SCHEMES))}", path
         )
     return path, getattr(named, "handle", None)
 
@@ -88,15 +88,15 @@ def files_of(named: Location) -> list[str]:
         return [path, *files.paths_of(path, files.names_in(path))]
     except files.SetError:
         raise
-    except FormatError:  # another file with such a name
+    except FormatError:  # a file of another kind with such a name
         return [path]
 
 
 def in_folder(folder: str, suffix: str = "") -> str:
     """Return the file to open in a model's folder: its weights, the index of their shards, or an ONNX model.
 
-    Only names that end with `suffix` count. Unless there is exactly one file, raise IsADirectoryError, which suggests
-    one.
+    Names that do not end with `suffix` are ignored. If the choice is not clear, raise IsADirectoryError, whose message
+    suggests a file.
     """
     names = sorted(name for name in os.listdir(folder) if name.endswith(suffix))  # noqa: PTH208 - loads pathlib
     for name in _NAMES:

@@ -31,7 +31,7 @@ class NoIdentity(Error):
 
     def __init__(self, text: str) -> None:
         super().__init__(text)
-        self.steps: list[str] = []  # from the value to the one that was given
+        self.steps: list[str] = []  # from this value to the one that the caller gave
 
 
 @functools.lru_cache(maxsize=4096)
@@ -125,7 +125,7 @@ def _distribution_of(folder: str, inner: str) -> str | None:
 def _owners_of(folder: str, inner: str) -> tuple[list[str], bool]:
     """Return the metadata folders of the distributions that installed a file, and whether they list the file.
 
-    If none lists the file (for example a generated one), return the distributions with other files of its package.
+    If none of them lists the file (it may be generated), return the distributions with other files of its package.
     """
     candidates = _metadata_of(folder, inner.partition(os.sep)[0])
     name = f"\n{inner.replace(os.sep, '/')},sha".encode("utf-8", "surrogateescape")

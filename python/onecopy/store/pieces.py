@@ -89,8 +89,8 @@ class PartialFile:
 
     The caller holds the claim of the key, so that no other process writes. Opening the file keeps the pieces that an
     earlier process wrote, and discards those that are damaged or belong to another key. The file and its list are at
-    the artefact's path, with other suffixes. Raise OSError if one cannot be written or is not a regular file of this
-    user.
+    the artefact's path, with other suffixes. Raise OSError if the file or its list cannot be written, or is not a
+    regular file of this user.
     """
 
     def __init__(self, artefact: Path, key: str, nbytes: int) -> None:
@@ -124,7 +124,7 @@ class PartialFile:
             os.ftruncate(self._fd, self.size)
             self._rewrite(())
             return
-        os.ftruncate(self._fd, self.size)  # removes what was written behind the pieces before a publication
+        os.ftruncate(self._fd, self.size)  # removes data that an earlier process appended
         entries = list(_entries(lines[2], self.size))
         if lines[1] != b"" and text.startswith(head):
             self.have = Ranges((start, start + length) for start, length, _ in entries)
@@ -140,10 +140,10 @@ class PartialFile:
             self._note(start, length, checksum)
 
     def expect_room(self, nbytes: int) -> None:
-        """Raise OSError if there is less free space. No space is reserved, because a server may claim any size."""
+        """Raise OSError if less than `nbytes` is free. Reserve no space, because a server may report a wrong size."""
         disk = os.fstatvfs(self._fd)
         if nbytes > (free := disk.f_bavail * disk.f_frsize):
-            raise self._full(errno.ENOSPC, nbytes, f", but only {size(free)} free")
+            raise self._full(errno.ENOSPC, nbytes, f", but only {size(free)} available")
 
     def reserve(self, start: int, stop: int) -> None:
         """Reserve disk space for a range if the file system supports it. Raise OSError if there is not enough space."""

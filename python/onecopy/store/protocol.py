@@ -1,17 +1,17 @@
-"""The protocol of snapshot servers (`onecopy.run.snapshot_server`) with the processes that use them, and each other.
+"""The protocol between snapshot servers (`onecopy.run.snapshot_server`), and between a server and its clients.
 
 A connection carries one request. Processes of a run connect to the abstract socket of its server, send the key of the
-run, and receive the proof of the server, so that neither sends a descriptor to an unrelated process, whatever user ids
-a namespace shows. Other processes of the user, and other servers, connect to the socket in the store
-(`onecopy.store.servers`), where the kernel identifies both sides. Then the process sends one of:
+run, and receive the proof of the server, so that neither side sends a descriptor to an unrelated process, whatever user
+ids a namespace shows. Other processes of the user, and other servers, connect to the socket in the store
+(`onecopy.store.servers`), where the kernel identifies both sides. The process then sends one of these messages:
 
 * `GET` (`GET_REMOTE` for a file on a network file system) and the lead of the snapshot, with the open file as proof
   that the process may read it. The answers are `HAVE` with a snapshot; `MAKE`, a request to make the snapshot and send
   it with `MADE`; `FULL`; `WAIT` at intervals while another process makes it; and `ASK`.
-* `ASK`, the lead, and the time and name by which servers are ordered. With `ASK`, a server requests that the process
-  sends the same message, with the file, to the other servers of the user, and then `HAVE` with the snapshot of one of
-  them, or `NONE`. The others answer `HAVE`, `NONE`, or `WAIT` while a process makes the snapshot; the process then
-  sends `WAIT` to the server of its run, too.
+* `ASK`, the lead, and the time and name that order searches. A server that sends `ASK` requests that the process sends
+  the same message, with the file, to the other servers of the user, and then sends the server `HAVE` with a snapshot
+  from one of them, or `NONE`. The other servers answer `HAVE`, `NONE`, or `WAIT` while a process makes the snapshot;
+  the process then also sends `WAIT` to the server of its run.
 * `SHORT`: memory is short, so the server closes the snapshots that other servers made.
 * `LOG`: the answer is `HAVE`, with the process id in the namespace of the server, and the call log.
 
@@ -39,7 +39,7 @@ ANSWER_S, PAUSE_S, SILENCE_S = 1, 5, 30
 OTHER_ANSWER_S, OTHER_PAUSE_S = 0.2, 1
 _MAX_MESSAGE_BYTES = 128
 _SLOWEST = 20 << 20
-"""Bytes per second of the slowest copy that processes wait for in other servers."""
+"""Minimum speed in bytes per second at which another server's snapshot is expected to be made."""
 _silent: dict[str, float] = {}
 """Servers that did not answer, and the times until which they are not contacted again."""
 
@@ -102,7 +102,7 @@ def ask_again() -> None:
 
 def limit(connection: _socket.socket, seconds: float) -> None:
     """Let each call wait for at most this number of seconds, then raise BlockingIOError."""
-    connection.setblocking(True)  # the program may have another default
+    connection.setblocking(True)  # the program may have set another default
     value = struct.pack("@ll", int(seconds), int(seconds % 1 * 1_000_000))
     for option in (_socket.SO_SNDTIMEO, _socket.SO_RCVTIMEO):
         connection.setsockopt(_socket.SOL_SOCKET, option, value)

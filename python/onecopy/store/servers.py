@@ -32,7 +32,7 @@ _SO_PEERPIDFD, _PIDFD_GET_USER_NAMESPACE = 77, 0xFF09
 
 
 class Address:
-    """A listening socket in the folder of a store, which other processes of this user find until `close`.
+    """A listening socket in a store's folder. Other processes of the same user can find it until `close` is called.
 
     Raises
     ------

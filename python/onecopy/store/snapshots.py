@@ -4,17 +4,17 @@ A mapping is not a copy: a write to the file changes the mapped data, and readin
 causes SIGBUS. Calls that must behave as if they had read the file, such as ``numpy.load`` under ``onecopy run``, map a
 snapshot instead. `take` returns one of the following:
 
-* The file itself, if nobody can change it, because its file system is read-only, it has the flag immutable or verity,
+* The file itself, if nobody can change it, because its file system is read-only, it has the immutable or verity flag,
   or `onecopy hold` keeps it in sealed memory.
 * A sealed memory file from the run's server (`onecopy.run.snapshot_server`), which all processes in the run map.
 * An artefact in the default store on disk, if there is no such server, or if the file is larger than half of the
   available memory. On file systems with reflinks, the artefact shares blocks with the file.
 
 **Identity.** Processes get the same snapshot if the file has the same device, inode, size, time of the last write and
-time of the last change. This identifies the contents, because a snapshot is taken only once every later write will
-change the last of these times: after the clock has advanced, writes in progress are complete, and dirty pages were
-written back, so that the kernel notices the next write through a mapping. Files on file systems that do not record the
-times of writes in this way are refused (`NoSnapshot`).
+time of the last change. These identify the contents, because a snapshot is taken only when any later write will change
+the last of these times: the clock has advanced, no write is in progress, and dirty pages have been written back, so
+that the kernel notices the next write through a mapping. Files on file systems that do not record the times of writes
+in this way are refused (`NoSnapshot`).
 
 **Names.** `copy` makes a snapshot for `onecopy hold NAME=FILE`, and `held` opens the snapshot of a name: the link
 ``holds/NAME`` in the default store in memory leads to a descriptor of the process that holds it. Only processes of that
@@ -110,7 +110,7 @@ def _identity_of(descriptor: int) -> FileIdentity:
 
 
 def take(file: str | int, lead: int = 0) -> Snapshot:
-    """Return a snapshot of a file, given its path or an open descriptor, whose position does not change.
+    """Return a snapshot of a file, given its path or an open descriptor. The descriptor's position does not change.
 
     If the snapshot is a copy, it begins with `lead` zero bytes, to align data that is not aligned in the file.
 
@@ -121,7 +121,7 @@ def take(file: str | int, lead: int = 0) -> Snapshot:
     the meantime, or neither memory nor disk has space for it. Raise OSError if the file cannot be opened.
     """
     name = file if isinstance(file, str) else f"/proc/self/fd/{file}"
-    # A descriptor of its own: its position is not shared with the caller's.
+    # Open the file again, so that the position is not shared with the caller's descriptor.
     descriptor = _open(name)
     try:
         path = os.path.abspath(file) if isinstance(file, str) else os.readlink(name)  # noqa: PTH100, PTH115 - text
@@ -163,19 +163,19 @@ def held(name: str) -> tuple[str, _core.FileHandle]:
         process = os.readlink(path).split("/")[2]  # noqa: PTH115 - text
         descriptor = _open(path)
     except (FileNotFoundError, NoSnapshot):
-        gone = f"process {process}, which held it, has ended" if process else "no process holds it"
+        gone = f"process {process}, which held this name, has ended" if process else "no process holds this name"
         advice = "`onecopy hold NAME=FILE` holds a file for processes of the same user and PID namespace"
         raise FileNotFoundError(errno.ENOENT, f"{gone}; {advice}", f"hold:{name}") from None
     except PermissionError:
-        reason = f"process {process}, which holds it, belongs to another user or has more capabilities"
+        reason = f"process {process}, which holds this name, belongs to another user or has more capabilities"
         raise PermissionError(errno.EACCES, reason, f"hold:{name}") from None
     handle = _core.FileHandle(descriptor)
     label = os.readlink(f"/proc/self/fd/{descriptor}").removesuffix(" (deleted)")  # noqa: PTH115
     # The id of a process that has ended may belong to another process now.
     if label != f"/memfd:{HELD_NAME}{name}" or _core.owner_of(descriptor) != os.geteuid():
-        raise FileNotFoundError(errno.ENOENT, f"process {process}, which held it, has ended", f"hold:{name}")
+        raise FileNotFoundError(errno.ENOENT, f"process {process}, which held this name, has ended", f"hold:{name}")
     if not is_sealed(descriptor):
-        reason = f"process {process} has not read the file yet; its output states any errors"
+        reason = f"process {process} has not read the file yet; look for errors in its output"
         raise BlockingIOError(errno.EAGAIN, reason, f"hold:{name}")
     return path, handle
 
@@ -244,7 +244,7 @@ def _take_from_server(source: _Source) -> Snapshot | None:
 
 
 def _request(connection: _socket.socket, source: _Source, most_seconds: float) -> _core.FileHandle | None:
-    """Return the snapshot of a server, or None if this process has to make it. Raise NoSnapshot if neither."""
+    """Return the snapshot of a server, or None if this process has to make it. Raise NoSnapshot on failure."""
     reply, memory, end = protocol.WAIT, None, time.monotonic() + most_seconds
     try:
         request = protocol.GET_REMOTE if source.is_remote else protocol.GET
@@ -258,7 +258,7 @@ def _request(connection: _socket.socket, source: _Source, most_seconds: float) -
                 protocol.send(connection, *found)
                 reply = protocol.WAIT
         if memory is not None and source.has_changed():
-            raise NoSnapshot("changed while a snapshot was requested")
+            raise NoSnapshot("the file changed while a snapshot was requested")
     except OSError as error:
         raise NoSnapshot(f"onecopy run did not answer: {error.strerror}") from None
     if memory is None and reply != protocol.MAKE:
@@ -277,7 +277,7 @@ def _search(server: _socket.socket, request: bytes, source: _Source) -> _core.Fi
     for name, connection in asked:
         reply = protocol.WAIT
         with closing(connection), suppress(NoSnapshot, OSError):
-            # All of them have the same time to answer.
+            # All servers have the same deadline for their first answers.
             protocol.limit(connection, max(now + protocol.OTHER_ANSWER_S - time.monotonic(), 0.001))
             while reply == protocol.WAIT and memory is None and time.monotonic() < end:
                 try:
@@ -292,14 +292,14 @@ def _search(server: _socket.socket, request: bytes, source: _Source) -> _core.Fi
 
 
 def _received(connection: _socket.socket, source: _Source) -> tuple[bytes, _core.FileHandle | None]:
-    """Return a server's message, and the snapshot that it contains, if any. Raise NoSnapshot if it contains another."""
+    """Return a server's message, and any snapshot sent with it. Raise NoSnapshot if that is another snapshot."""
     reply, received = protocol.receive(connection)
     if received < 0:
         return reply, None
     memory = _core.FileHandle(received)
     nbytes = source.identity.nbytes + source.lead
     if reply != protocol.HAVE or not is_snapshot(received, nbytes, os.geteuid()):
-        raise NoSnapshot("the server sent something else than the snapshot")
+        raise NoSnapshot("the server sent something other than the requested snapshot")
     return reply, memory
 
 
@@ -343,7 +343,7 @@ def is_snapshot(memory: int, nbytes: int, user: int) -> bool:
 
 
 def fits_in_memory(nbytes: int) -> bool:
-    """Return whether a snapshot takes at most half of the available memory, and so may be in memory."""
+    """Return whether a snapshot takes at most half of the available memory, and so may be kept in memory."""
     available = _core.available_memory()
     return available is None or nbytes <= available[0] // 2
 

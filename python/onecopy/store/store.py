@@ -2,7 +2,7 @@
 
     import onecopy as oc
 
-    store = oc.Store()                                          # ~/.cache/onecopy, or where the environment says
+    store = oc.Store()                                          # ~/.cache/onecopy, unless the environment sets a folder
     index = store.get_or_build(oc.file_key("genome.fa"), build_index, source="genome.fa")
     data = oc.open(index)                                       # or any other reader of the file
 
@@ -16,9 +16,9 @@ There is no daemon. The builder of a key holds a file lock, which the kernel rel
 process does not block others. `Store.ls` lists files that killed builders left behind, and `Store.prune` removes them.
 Files that are being built are never removed, and processes that have mapped a removed file can still use it.
 
-**When not to use it.** Between machines: the folder must be on a disk of this machine or in memory, because locks on
-network file systems are not reliable. Between users: the folder belongs to one user, unless each user lists other users
-whose artefacts may be used (`trust`).
+**When not to use it.** Machines cannot share a store: its folder must be on a local disk or in memory, because locks on
+network file systems are not reliable. Users share a store only if each of them lists other users whose artefacts may be
+used (`trust`).
 
 **Threads and forks.** All methods are thread-safe. A Store can be pickled and used in forked children; a child that was
 forked during a build does not own that build.
@@ -204,7 +204,7 @@ def _obstacle(place: Place, nbytes: int) -> str:
     if free < nbytes:
         return f"the file system of {folder} has {free} bytes free"
     if place == "memory" and (left := _core.available_memory()) is not None and left[0] < nbytes + _RESERVED_BYTES:
-        return f"{left[1]} leaves {left[0]} bytes"
+        return f"{left[1]} has {left[0]} bytes available"
     return ""
 
 
@@ -235,7 +235,7 @@ _FIRST_WARNING_S, _WARNING_INTERVAL_S = 2.0, 5.0
 
 
 def announce() -> Callable[[Waiting], None]:
-    """Return the `on_wait` function for "announce": the logger "onecopy" warns after 2 seconds, then every 5.
+    """Return the `on_wait` function for "announce": the logger "onecopy" warns after 2 seconds, then every 5 seconds.
 
     If logging is not configured, Python writes the warnings to stderr.
     """
@@ -282,8 +282,8 @@ class Store:
     durable
         False: builds do not wait until the file is on disk, and build functions need not flush it
         (``onecopy.save(durable=False)``, ``Scratch.save(durable=False)``). The artefact is then valid until the machine
-        restarts. It becomes permanent when it is used at least half a minute after the build, because it is written by
-        then. On network file systems and without a boot identity, artefacts are always flushed.
+        restarts. It becomes permanent when it is used at least half a minute after the build, because it is on the disk
+        by then. On network file systems and without a boot identity, artefacts are always flushed.
     max_bytes
         Maximum size of the store: a number of bytes, text such as "50 GiB", "10%" of the file system, or "unlimited".
         After a build that exceeds it, the least recently used artefacts are removed, except those that a process has
@@ -427,9 +427,9 @@ class Store:
         FormatError
             The description file of the artefact is damaged, or belongs to another key with the same digest.
         ChildProcessError
-            The child process that was building was killed.
+            The child process was killed, or exited, during the build.
 
-        Exceptions of `build` are passed on. The unfinished file is removed, and the next call builds again.
+        Exceptions raised by `build` propagate. The unfinished file is removed, and the next call builds again.
         """
         if self.trust and (found := self.find(key)) is not None:
             return found
@@ -508,7 +508,7 @@ class Store:
         max_age
             Remove artefacts that were not used for this number of seconds.
         max_bytes
-            Remove the least recently used artefacts until the others have at most this size, a number of bytes or text
+            Remove the least recently used artefacts until the rest has at most this size, a number of bytes or text
             such as "20 GiB". Artefacts that a process has open or mapped through onecopy are kept.
         missing_source
             Remove artefacts whose source is missing or has changed.
@@ -673,7 +673,7 @@ def sweep_views(store: Path) -> None:
 
 
 def sweep_holds(store: Path) -> None:
-    """Remove the files and links of killed holders, which are the holders whose lock no process holds."""
+    """Remove the files and links of killed holders. A holder was killed if no process has its lock."""
     for lock in (store / HOLDS).glob(".[!-]*"):
         with suppress(OSError):
             descriptor = os.open(lock, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)

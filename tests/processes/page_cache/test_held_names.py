@@ -180,12 +180,12 @@ def test_what_a_killed_holder_left_is_removed_by_the_next_one_and_by_prune(path:
 
 
 def test_errors_say_why_nothing_is_held(path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="no process holds it"):
+    with pytest.raises(FileNotFoundError, match="no process holds this name"):
         oc.open(HELD)
     with held(path) as process:
         process.kill()
         process.wait()
-        with pytest.raises(FileNotFoundError, match=f"process {process.pid}, which held it, has ended"):
+        with pytest.raises(FileNotFoundError, match=f"process {process.pid}, which held this name, has ended"):
             oc.open(HELD)
     save(path, 1)
     with Holder(names={NAME: path}, max_bytes=1) as hold:
@@ -370,8 +370,8 @@ def test_readers_find_a_name_after_another_user_released_the_folder_that_it_took
 def test_only_the_user_of_a_holder_opens_its_name(owned: Path) -> None:
     with forked(lambda: hold_as_owner(owned)) as pid:
         until(is_held_by_owner, "version 1")
-        assert "no process holds it" in call_in_child(opened, uid=OTHER)
-        assert "no process holds it" in opened()  # root has names of its own
+        assert "no process holds this name" in call_in_child(opened, uid=OTHER)
+        assert "no process holds this name" in opened()  # root has names of its own
         generation = next(str(fd) for fd in Path(f"/proc/{pid}/fd").iterdir() if NAME in str(fd.readlink()))
         assert call_in_child(opened, generation, uid=OTHER).startswith("PermissionError")
         # A link of root that leads to what another user holds is not followed, although root may open it.
@@ -401,7 +401,7 @@ for call in (lambda: oc.open({HELD!r}), lambda: Holder(names={{ {NAME!r}: {str(p
         if done.returncode:
             pytest.skip(f"unshare: {done.stderr.strip()}")
         first, second = done.stdout.splitlines()
-        assert first.startswith(f"process {process.pid}, which held it, has ended")
+        assert first.startswith(f"process {process.pid}, which held this name, has ended")
         assert "PID namespace" in first
         assert second == f"process {process.pid} holds this name"
 

@@ -125,7 +125,9 @@ def test_small_things_fit_and_huge_ones_fit_nowhere(tmp_path, monkeypatch):
             choose_place(1 << 60, wanted)
         assert raised.value.errno == code
     monkeypatch.setattr("onecopy._core.available_memory", lambda: (100 << 20, "the control group /jobs/7"))
-    with pytest.raises(NotEnoughMemory, match=f"{90 << 20} bytes: the control group /jobs/7 leaves {100 << 20} bytes"):
+    with pytest.raises(
+        NotEnoughMemory, match=f"{90 << 20} bytes: the control group /jobs/7 has {100 << 20} bytes available"
+    ):
         choose_place(90 << 20, "memory")
 
 

@@ -29,7 +29,7 @@ _ATTRIBUTES = {"d", "ntotal", "is_trained", "metric_type", "metric_arg", "verbos
 _SETTINGS = {"nprobe", "efSearch"}
 """Attributes that can be set in a view, and are set again in the index that replaces it."""
 _PARTS = {"hnsw"}
-"""Attributes that are parts of an index, and that have these attributes themselves."""
+"""Attributes that are parts of an index. Such a part has some of the attributes above, too."""
 
 
 class _Part(View):
@@ -41,7 +41,7 @@ class _Part(View):
         self.index: Any = None
         """The index that replaces the view, if it has been read."""
         self.settings: dict[str, Callable[[Any], Any]] = {}
-        """Functions that set in an index the attributes that the program has set in the view."""
+        """Functions that apply the settings that the program has changed in the view to an index."""
 
     def reading(self) -> Any:
         return self.own("") if self.root.read is None else self.native
@@ -110,7 +110,7 @@ def _read(faiss: ModuleType, name: str, path: Any, flags: int = 0) -> Any:
 
         view = _Part(index.this, read, source)
         view.take_from(index, "this")
-        _ = index.ntotal  # raises if faiss does not ask for the attribute; then faiss reads the file
+        _ = index.ntotal  # raises if faiss does not look up `this`; faiss then reads the file
     return index
 
 

@@ -38,7 +38,7 @@ def apply(_: ModuleType) -> None:
 
 def _load(original: Callable[..., Any]) -> Callable[..., Any]:
     def load(*args: Any, **kwargs: Any) -> Any:
-        before = getattr(_of_thread, "sources", None)  # of an outer load
+        before = getattr(_of_thread, "sources", None)  # those of an outer load
         _of_thread.sources = sources = dict[int, Source | None]()
         try:
             loaded = original(*args, **kwargs)
@@ -68,7 +68,7 @@ def _mapped(wrapper: Any, unpickler: Any, *_: Any, **__: Any) -> Any:
     if wrapper.safe_get_numpy_array_alignment_bytes() is not None:
         begin += 1 + os.pread(source.descriptor, 1, begin)[0]
     if not dtype.isnative or begin % dtype.alignment:  # joblib swaps the bytes of arrays that it reads
-        reason = "not aligned in the file: saved by joblib before 1.2" if dtype.isnative else "another byte order"
+        reason = "not aligned in the file: saved by joblib before 1.2" if dtype.isnative else "in another byte order"
         note(LOAD, source.path, copied=nbytes, reason=reason)
         return None
     if begin + nbytes > source.nbytes:

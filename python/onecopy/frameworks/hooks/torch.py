@@ -1,8 +1,8 @@
 """Makes `torch.load` return tensors on snapshots, and `Module.load_state_dict` move weights to snapshots.
 
 `load_state_dict` calls ``parameter.copy_(tensor)`` for each weight. If the tensor is on a mapped file, the parameter
-instead gets copy-on-write memory from a snapshot with the same values. It stays the same object, with its gradient and
-hooks, and writing to one of the two tensors does not change the other.
+instead uses copy-on-write memory of a snapshot with the same values. The parameter stays the same object, with its
+gradient and hooks, and writing to one of the two tensors does not change the other.
 
 **Resizing.** torch can resize storages in its own memory, but not another library's storages. Therefore, the functions
 that resize first copy a moved weight to torch's memory.
@@ -11,7 +11,7 @@ that resize first copy a moved weight to torch's memory.
 instead, because ctypes, numba or an extension may have kept the address.
 
 **Not shared:** files in the format of torch before 1.6 (see `_note_old_format`); some weights (`_why_copied` returns
-the reason); tensors without a file that still contains their values (`_Sharing` and `_source_of_region`).
+the reason); tensors whose values are not, or no longer, in a mapped file (`_Sharing` and `_source_of_region`).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _loaded: dict[int, _SecondMapping] = {}
 _moved: dict[int, None] = {}
 """Addresses of storages on snapshots and cast files that replace memory that torch allocated for weights."""
 address_of = torch.Tensor.data_ptr
-"""The original torch function, which `apply` replaces. onecopy calls it, and does not keep addresses."""
+"""The original torch function, which `apply` replaces. onecopy calls it, because onecopy does not keep the address."""
 
 
 def apply(module: ModuleType) -> None:
@@ -169,7 +169,7 @@ class _Reader:
 
 
 def _is_stored(descriptor: int, begin: int) -> bool:
-    """Return whether the entry of a zip archive whose data begins there is uncompressed, according to its header."""
+    """Return whether the entry of a zip archive whose data begins at `begin` is uncompressed, as its header states."""
     before = os.pread(descriptor, min(begin, _MOST_HEADER), max(begin - _MOST_HEADER, 0))
     header = before[before.rfind(b"PK\3\4") :]
     names_and_extra = sum(int.from_bytes(header[at : at + 2], "little") for at in (26, 28))
@@ -297,7 +297,7 @@ class _Sharing(TorchFunctionMode):  # type: ignore[misc,unused-ignore]  # the ty
     def __init__(self) -> None:
         super().__init__()
         self._sources: dict[tuple[int, int, str], Source | str] = {}
-        """Snapshots of the files mapped in regions, or the reasons why there are none."""
+        """Snapshots of mapped files, or the reasons why there are none, by device, inode and path."""
         self._parts: dict[Source, Parts] = {}
         self._regions: Regions | None = None
         self._pages: Pages | None = None
@@ -391,7 +391,7 @@ class _Sharing(TorchFunctionMode):  # type: ignore[misc,unused-ignore]  # the ty
 
 def _move(target: Any, source: Any, array: Any) -> None:
     """Make `target` use the memory of an array of bytes with the values of `source`."""
-    if array.ctypes.data % _ALIGNMENT:  # some sums of a matrix product depend on it
+    if array.ctypes.data % _ALIGNMENT:  # results of matrix products may depend on it
         raise _NotShared("not aligned in the file")
     target.data = _tensor_on(array, _moved, None).view(source.dtype).view(source.shape)
 
@@ -436,15 +436,15 @@ def _why_copied(target: Any, source: Any) -> str:
     """Return why the memory of `target` cannot be replaced, or "" if the program would not notice the difference."""
     for one in (target, source):
         if type(one) not in (torch.Tensor, torch.nn.Parameter):
-            return f"of the class {type(one).__name__}"
+            return f"a tensor of the class {type(one).__name__}"
     storage = target.untyped_storage()
     reasons = (
         (target.device.type != "cpu", f"copied to {target.device}"),
         (target.dtype != source.dtype, f"cast from {str(source.dtype)[6:]} to {str(target.dtype)[6:]}"),
         (target.layout is not torch.strided, "not a dense tensor"),
-        (target.shape != source.shape, "of another shape"),
+        (target.shape != source.shape, "the shapes differ"),
         (not target.is_contiguous() or not source.is_contiguous(), "not contiguous"),
-        (source.is_conj() or source.is_neg() or target.is_inference(), "not a plain weight"),
+        (source.is_conj() or source.is_neg() or target.is_inference(), "a conjugated, negated or inference tensor"),
         (target.grad_fn is not None, "computed from other tensors"),
         (target.is_shared(), "in memory that is shared with other processes"),
         (not storage.resizable(), "in memory of another library"),
@@ -460,5 +460,5 @@ def _why_copied(target: Any, source: Any) -> str:
 def _has_aliases(storage: Any) -> bool:
     """Return whether several tensors use this storage."""
     count, tensor = torch._C._storage_Use_Count, torch.empty(1)
-    alone = tensor.untyped_storage()  # counts too in torch 2.9, like the caller's
+    alone = tensor.untyped_storage()  # in torch 2.9, this reference counts too, like the caller's
     return bool(count(storage._cdata) > count(alone._cdata))

@@ -100,7 +100,7 @@ def _casts(files: list[Path], folder: Path, given: dict[str, Any]) -> tuple[dict
 
 
 def _note(model: Any, path: str, casts: dict[Path, Path], reason: str) -> None:
-    """Report how many bytes of weights are in cast files, and how many are private. transformers maps the others."""
+    """Report how many bytes of weights are in cast files, and how many are private. transformers maps the rest."""
     regions = Regions()
     weights = {address_of(one): one.numel() * one.element_size() for one in (*model.parameters(), *model.buffers())}
     places = {at: found.path for at in weights if (found := regions.at(at)) is not None and found.inode}

@@ -14,8 +14,8 @@ the file never changes. With ``unsafe_shared=True``, no page becomes private, an
 registered with the driver as pinned memory; other files are read ahead. To copy repeatedly, use ``oc.open(path,
 pinned=True)``.
 
-**When not to use it.** If the weights are copied afterwards anyway, for example by a cast to another dtype. The report
-of `load_into` lists all copied weights.
+**When not to use it.** Mapping has no advantage if the weights are copied afterwards anyway, for example by a cast to
+another dtype. The report of `load_into` lists all copied weights.
 
 torch is imported when `load` or `load_into` is called, not when this module is imported.
 """

@@ -45,7 +45,7 @@ def expect_torch() -> None:
 
 
 def dtype_of(dtype: Any) -> Any:
-    """Convert a torch dtype or its name, such as "bfloat16", to a dtype. None stays None; others raise TypeError."""
+    """Return the torch dtype that a dtype or its name denotes, or None for None. Raise TypeError for other values."""
     import torch
 
     found = getattr(torch, dtype.removeprefix("torch."), None) if isinstance(dtype, str) else dtype
@@ -74,12 +74,12 @@ class _Cast(UserDict[str, Any]):
 
 
 def needs_cast(tensor: Any, dtype: Any) -> bool:
-    """Return whether a tensor is floating-point with another dtype, except for pairs of F4, which torch cannot cast."""
+    """Return whether a tensor is floating-point and not of `dtype`, except for pairs of F4, which torch cannot cast."""
     return bool(tensor.is_floating_point() and tensor.dtype != dtype and not str(tensor.dtype).endswith("_x2"))
 
 
 def file_needs_cast(path: str | os.PathLike[str], dtype: Any) -> bool:
-    """Return whether a file contains floating-point weights with another dtype, without reading data."""
+    """Return whether a file contains floating-point weights that are not of `dtype`, without reading data."""
     return any(needs_cast(tensor, dtype) for tensor in load(path, unsafe_shared=True).values())
 
 
@@ -88,7 +88,7 @@ def cast_once(path: str | os.PathLike[str], dtype: Any, store: Store | str | os.
     with arrays.open_arrays(path) as file:
         metadata = file.metadata if file.container == "safetensors" else {}
         real = file.path
-        layout = 2 if any(name.endswith("_extra_state") for name in file) else 1  # 1 also cast the extra state
+        layout = 2 if any(name.endswith("_extra_state") for name in file) else 1  # layout 1 also cast it
         key = arrays.key_of(file, f"cast to {str(dtype).removeprefix('torch.')}, layout {layout}")
     here = Store.of(store).with_options(where="here")
     return here.get_or_build(key, lambda target: save(target, _Cast(real, dtype), metadata), source=path).path
@@ -122,8 +122,8 @@ def load(
     -------
     dict of str to torch.Tensor
         CPU tensors with the strides of the file, or complete copies on the device. Names that refer to the same bytes
-        in the file share a storage. The tensors keep the mapping alive. F4 elements are pairs. Weights with dtypes that
-        torch lacks, such as big-endian dtypes, are returned as uint8 bytes.
+        in the file share a storage. The tensors keep the mapping alive. An element of an F4 tensor is a pair of values.
+        Weights with dtypes that torch lacks, such as big-endian dtypes, are returned as uint8 bytes.
 
     Raises
     ------
@@ -169,7 +169,7 @@ def load_into(
     The module may be on the meta device (``with torch.device("meta")``), where it consumes no memory. Its own
     ``load_state_dict(assign=True)`` receives tensors on the mapping, so hooks, extra state, lazy modules and errors
     work as usual; only module versions, which are stored in pickles, are missing. Tied parameters (embeddings) stay
-    tied, and the last of their names in the file is used. Existing optimizers refer to the old parameters.
+    tied; if the file has several of their names, the last one is used. Existing optimizers refer to the old parameters.
 
     Parameters
     ----------
@@ -202,7 +202,7 @@ def load_into(
     Returns
     -------
     LoadReport
-        Mapped bytes, copied weights with the reasons, and missing, unexpected, unused and meta names.
+        Mapped bytes, copied weights with the reasons, and names that are missing, unexpected, unused or on meta.
 
     Raises
     ------
@@ -477,7 +477,7 @@ def _assign(module: Any, groups: list[list[_Slot]], state: dict[str, Any], stric
             begin = prefix + found[0].removesuffix(missing)
             error.add_note(f"The file has {prefix + found[0]!r}: pass prefix={begin!r} if this is {missing!r}")
         raise
-    return result or ((), ())  # classes with a method of their own may return None
+    return result or ((), ())  # a class may override the method and return None
 
 
 def _finish(
