@@ -1,4 +1,4 @@
-"""Files of named arrays, opened by mapping: a single file, the shards in an index, or a model with external data."""
+"""Files of named arrays, opened by mapping: a single file, the shards of an index, or a model with external data."""
 
 from onecopy.base import lazy
 
@@ -40,5 +40,5 @@ __all__ = [
     "save",
 ]
 
-if not TYPE_CHECKING:  # a type checker would accept every name
+if not TYPE_CHECKING:  # with `__getattr__`, a type checker would accept every name
     __getattr__ = lazy.attributes(__name__, _HOMES)

@@ -113,7 +113,7 @@ BY_DLPACK = {dlpack: name for name, (_, _, dlpack) in TYPES.items()}
 
 
 def is_raw(name: str) -> bool:
-    """Return whether arrays of a type are returned as raw bytes, as for packed types and types of a single format."""
+    """Return whether arrays of a type are returned as raw bytes: packed types, and types that only one format has."""
     return name not in TYPES and name[:1] not in _NUMPY_ORDERS
 
 

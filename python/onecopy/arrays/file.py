@@ -37,15 +37,15 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
     contains the path and the identity of each file, so any other process maps the same pages; unpickling raises
     `FileChanged` if a file has been modified or replaced.
 
-    Arrays are read-only views that keep the memory mapped after `close`. Element types that NumPy lacks (BF16, F8) are
-    dtypes of `ml_dtypes`. Elements smaller than a byte (F4, F6) are returned as uint8 bytes, with the type's name in
+    Arrays are read-only views that keep the memory mapped after `close`. Element types that NumPy lacks (BF16, F8) have
+    a dtype from `ml_dtypes`. Elements smaller than a byte (F4, F6) are returned as uint8 bytes, with the type's name in
     ``dtype.metadata["onecopy"]``.
     """
 
     mode: ArraysMode
     """The mode in which the files were actually opened: "map", "copy" or "snapshot"."""
     mode_reason: str
-    """Why `mode` was used: "as requested", or for ``mode="auto"`` a sentence, followed by the result of ``align``."""
+    """Why `mode` was used ("as requested", or the reason for an automatic choice), and then the result of ``align``."""
     container: str
     """The format: "safetensors", "onnx", ..., or "safetensors set" for shards."""
     kind: str
@@ -128,8 +128,8 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
     def portions(self, names: Iterable[Part] | None = None, *, verify: bool = False) -> list[Portion]:
         """Return the mappings of all or some arrays with their ranges, as targets for `onecopy.files.page_cache`.
 
-        With `verify`, ranges are whole blocks, and inspectors compare their checksums. Raise NoChecksum if the file has
-        none.
+        With `verify`, ranges are whole blocks, and inspectors compare their checksums. Raise NoChecksum if there are no
+        checksums in the file.
         """
         if isinstance(names, str):
             raise TypeError(f"names must be a list, not one name: pass [{names!r}]")
@@ -146,7 +146,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
     # --- parts of arrays ------------------------------------------------------------------------------------------
 
     def slice(self, name: str, *index: builtins.slice | int) -> NDArray[Any]:
-        """Return part of an array as a view, without a copy. Pages outside of the part are not read.
+        """Return part of an array as a view, without a copy. Pages outside the part are not read.
 
         Examples
         --------
@@ -176,7 +176,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
         KeyError
             There is no array with that name.
         ValueError
-            The extent is not divisible, `rank` is out of range, or the elements are packed.
+            The extent is not divisible by `world_size`, `rank` is out of range, or the elements are packed.
 
         Examples
         --------
@@ -189,12 +189,12 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
         """
         array = self[name]
         if is_raw(self.entry(name).dtype):
-            raise ValueError(f"{name!r}: cannot split packed elements along an axis, because they are bytes")
+            raise ValueError(f"{name!r}: cannot split packed elements along an axis, because they are raw bytes")
         if not 0 <= rank < world_size:
             raise ValueError(f"rank must be from 0 to {world_size - 1}, not {rank}")
         extent = array.shape[axis]
         if extent % world_size:
-            raise ValueError(f"{name!r}: cannot split {extent} rows of axis {axis} into {world_size} equal parts")
+            raise ValueError(f"{name!r}: cannot split the extent {extent} of axis {axis} into {world_size} equal parts")
         part = builtins.slice(rank * (extent // world_size), (rank + 1) * (extent // world_size))
         index = [builtins.slice(None)] * array.ndim
         index[axis] = part
@@ -336,15 +336,15 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
         Yields
         ------
         StreamedPart
-            (name, rows, array): a view without a copy. It stays valid, but its pages may have to be read again once
-            the next part has been requested.
+            (name, rows, array), where `array` is a view without a copy. It stays valid, but its pages may have to be
+            read again once the next part has been requested.
 
         Raises
         ------
         KeyError
             There is no array with one of the names.
         ValueError
-            The window is smaller than 8 MiB, `order` is unknown, or rows have a step.
+            The window is smaller than 8 MiB, `order` is unknown, or a slice of rows has a step.
         DataLost
             The file was truncated, or the device failed.
 
@@ -393,7 +393,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
 def key_of(file: ArrayFile, version: str) -> str:
     """Return a key for a `Store` that changes if any of the files changes, like `onecopy.file_key` for a single file.
 
-    Raise FileChanged if a file was modified or replaced since it was opened.
+    Raise FileChanged if a file has been modified or replaced since it was opened.
     """
     paths = dict.fromkeys(map(file.path_of, file))
     others = [store.file_key(path) for path in paths if path != file.path]
@@ -405,7 +405,7 @@ def key_of(file: ArrayFile, version: str) -> str:
 
 
 def expect_unchanged(file: ArrayFile) -> None:
-    """Raise FileChanged if a file was modified or replaced since it was opened."""
+    """Raise FileChanged if a file has been modified or replaced since it was opened."""
     if file.changed():
         raise FileChanged(errno.ESTALE, "the file was modified or replaced while it was open", file.path)
 
@@ -471,8 +471,8 @@ class OneFile(ArrayFile):
         left = _core.available_memory() if nbytes >= _LARGE else None
         if left is not None and left[0] < nbytes:
             self.mode_reason += (
-                f"; writing to more than {left[0]} of its {nbytes} bytes ends the process (limited by {left[1]}): "
-                "onecopy.files.page_cache.expect_memory raises MemoryError instead"
+                f"; writing to more than {left[0]} of {nbytes} bytes ends the process (limited by {left[1]}): call "
+                "onecopy.files.page_cache.expect_memory first, which raises MemoryError instead"
             )
 
     def _set(self, core: _core.ArrayFile, container: str, kind: str, path: str, how: OpenMode) -> None:
@@ -542,5 +542,5 @@ class OneFile(ArrayFile):
         """The file's metadata, without onecopy's own entry."""
         return {key: value for key, value in self._core.metadata().items() if key != "onecopy"}
 
-    def __reduce__(self) -> tuple[object, ...]:  # FileChanged if the file was modified or replaced since
+    def __reduce__(self) -> tuple[object, ...]:  # loading raises FileChanged if the file has changed
         return OneFile, (self._absolute, self._how._replace(expected=(self.identity,), reason=AS_REQUESTED))

@@ -51,13 +51,13 @@ def open(  # noqa: A001 - as `onecopy.open`
     Parameters
     ----------
     path
-        One of: the path of a file; the path of a model's folder, in which ``model.safetensors``, the index or
-        ``model.onnx`` is opened, or else the only file of these types; an `Artefact` from a `Store`, which is opened
-        even if its path has been removed or replaced; a URL (``s3://``, ``gs://``, ``az://``, ``https://``), which is
+        The path of a file, or of a model's folder, in which ``model.safetensors``, the index or ``model.onnx`` is
+        opened, or else the only file of these types. An `Artefact` from a `Store` is opened even if its path has been
+        removed or replaced. A URL (``s3://``, ``gs://``, ``az://``, ``https://``; a folder if it ends with "/") is
         fetched once per machine into the default store, with all files that it names (`onecopy.remote.fetch`; needs
-        ``pip install 'onecopy[remote]'``), where a URL that ends with "/" is a folder; or "hold:NAME", the newest
-        generation of a file that a process of this user holds in memory (``onecopy hold NAME=FILE``). In the last case,
-        `ArrayFile.changed` reports whether there is a newer generation or the process has ended.
+        ``pip install 'onecopy[remote]'``). "hold:NAME" is the newest generation of a file that a process of this user
+        holds in memory (``onecopy hold NAME=FILE``); `ArrayFile.changed` then reports whether there is a newer
+        generation or the process has ended.
     mode
         "map": arrays are pages of the page cache, which all processes share and which the kernel reads on first access.
         "snapshot": the current contents of the file, unaffected by later writes, are copied once per machine into the
@@ -94,9 +94,9 @@ def open(  # noqa: A001 - as `onecopy.open`
         store (`onecopy.Store`), and other processes use it. If the file changes, a new copy is made.
         `ArrayFile.mode_reason` and `ArrayFile.path` show which file was opened. None: open the file as it is.
     names
-        The only arrays to open: names, or (name, slice of rows) for an array that consists of these rows. From the URL
-        of a safetensors file or index, only the bytes of these arrays are fetched; later calls fetch others. Cannot be
-        combined with `align`.
+        The only arrays to open: names, or (name, slice of rows) for an array that consists of these rows. If `path` is
+        the URL of a safetensors file or index, only the bytes of these arrays are fetched; later calls can fetch other
+        arrays. Cannot be combined with `align`.
     nodes
         "torchrun" or "ray": fetch a URL together with the job's other nodes, so that the server sends the file only
         once; see `onecopy.remote.fetch`. Cannot be combined with `names`. None: this node fetches alone.
@@ -107,10 +107,10 @@ def open(  # noqa: A001 - as `onecopy.open`
         There is no array with one of the `names`.
     OSError
         FileNotFoundError, PermissionError, IsADirectoryError, ... with ``filename`` and ``errno``. With `pinned`:
-        ENODEV if there is no GPU or no driver, EOPNOTSUPP if they cannot register read-only memory.
+        ENODEV if there is no GPU or no driver, EOPNOTSUPP if the driver cannot register read-only memory.
     FormatError
         The file is not valid (the message states the array or the byte offset) or has a different format (``found``
-        names it); a shard does not match the index or is outside of its folder; or, with `align`, an array cannot be
+        names it); a shard does not match the index or is outside of the folder; or, with `align`, an array cannot be
         copied.
     ChecksumError, NoChecksum
         With `verify`: the data does not match the checksums, or the file has none.

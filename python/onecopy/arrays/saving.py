@@ -59,7 +59,7 @@ def save(
     path
         Path of the file; an existing file is replaced.
     arrays
-        A mapping from names to NumPy arrays (also with dtypes of ml_dtypes), CPU tensors of any framework (DLPack), or
+        A mapping from names to NumPy arrays (including dtypes of ml_dtypes), CPU tensors of any framework (DLPack), or
         objects with the buffer protocol. If a flag conjugates, negates or zeroes a torch tensor, the resulting values
         are written. Each value is looked up twice: first for its type and shape, then for its data. An `ArrayFile`
         larger than half of the available memory is read with `ArrayFile.stream`, and its pages are evicted.
@@ -67,8 +67,8 @@ def save(
         Text keys and values to store. "format" is set to "pt" if it is missing, because some readers require it.
     align
         Alignment of every array in bytes, a power of two from 64 to 2 MiB. Gaps are filled with arrays named "#0",
-        "#1", ... that onecopy hides and other readers show. None: without fillers, arrays whose size is a multiple of
-        64 bytes are aligned to 64 bytes, others to their item size.
+        "#1", ... that onecopy hides and other readers show. None: no fillers; arrays whose size is a multiple of 64
+        bytes are aligned to 64 bytes, other arrays to their item size.
     checksum
         Whether to store CRC-32C checksums for every 2 MiB and for the header.
     durable
@@ -130,7 +130,7 @@ def _in_order(arrays: Mapping[str, Any], specs: list[Spec], total: int) -> Itera
 
 
 def not_savable(entries: Iterable[Entry]) -> dict[str, str]:
-    """Return the names and types of arrays that `save` cannot write: quantised, packed, text, 16-byte complex, ..."""
+    """Return the names and types of the arrays that `save` cannot write, such as packed, quantised and text arrays."""
     return {entry.name: entry.dtype for entry in entries if not in_safetensors(entry.dtype)}
 
 
@@ -139,7 +139,7 @@ _OTHER_SUFFIXES = (*READ_SUFFIXES, ".pkl", ".h5", ".hdf5", ".parquet", ".arrow",
 
 
 def _check_target(path: str, arrays: object) -> None:
-    """Raise ValueError if `path` has another format's suffix, TypeError if `arrays` is not a mapping."""
+    """Raise ValueError if `path` has another format's suffix, and TypeError if `arrays` is not a mapping."""
     if path.lower().endswith(_OTHER_SUFFIXES):
         raise ValueError(f"{path}: wrong suffix: save writes safetensors files; use .safetensors or .oc")
     if not hasattr(arrays, "keys"):
@@ -179,7 +179,7 @@ def _spec_of_tensor(name: str, tensor: Any) -> Spec:
 
 
 def chunks(name: str, value: Any) -> Iterator[NDArray[np.uint8]]:
-    """Yield a value's little-endian bytes in C order. Contiguous values are not copied; lazy tensors are."""
+    """Yield a value's little-endian bytes in C order. Contiguous values are not copied; lazy tensors are copied."""
     if is_tensor(value):
         import torch
 

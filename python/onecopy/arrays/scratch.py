@@ -3,13 +3,13 @@
     import onecopy as oc
 
     canvas = oc.scratch((40_000, 40_000), "u2", max_resident="512 MiB")   # OSError here if the disk is full
-    canvas.write(slice(0, 1000), rows)      # at most 512 MiB of the array are in memory
+    canvas.write(slice(0, 1000), rows)      # at most 512 MiB of the array stay in memory
     image = canvas.seal()                   # read-only; other processes map it without a copy
     canvas.save("mosaic.safetensors")       # links the file to a name, without a copy
 
-The array consists of page cache: if memory is short, the kernel writes its pages to disk and evicts them, which for
-heap memory would require swap. The file has no name, so a killed process leaves nothing behind. `alloc` chooses between
-the heap and a scratch file according to the size.
+The array consists of page cache: if memory is short, the kernel writes its pages to disk and evicts them; for heap
+memory, this would require swap. The file has no name, so a killed process leaves nothing behind. `alloc` chooses
+between the heap and a scratch file according to the size.
 
 **When not to use it.** For arrays of a few megabytes, and for random writes to an array much larger than memory,
 because each write waits for the disk. It saves no memory in containers whose only writable file system is tmpfs.
@@ -58,7 +58,7 @@ class ScratchMemory:
     Examples
     --------
     >>> print(ScratchMemory(resident=300_000_000, dirty=100_000_000, clean=200_000_000, shared=0, cap=None, over=0))
-    300 MB in memory: 100 MB dirty, 200 MB clean; 0 B mapped elsewhere too; no cap
+    300 MB in memory: 100 MB dirty, 200 MB clean; 0 B also mapped elsewhere; no cap
     """
 
     resident: int | None
@@ -77,7 +77,7 @@ class ScratchMemory:
     def __str__(self) -> str:
         parts = f"{_in_words(self.resident)} in memory: {_in_words(self.dirty)} dirty, {_in_words(self.clean)} clean"
         cap = "no cap" if self.cap is None else f"cap {size(self.cap)}, {_in_words(self.over)} over"
-        return f"{parts}; {_in_words(self.shared)} mapped elsewhere too; {cap}"
+        return f"{parts}; {_in_words(self.shared)} also mapped elsewhere; {cap}"
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Saved:
     copied: bool
     """True if the array was copied; False if the scratch file itself was linked to the path."""
     reason: str
-    """Why the array was or was not copied, as a sentence."""
+    """Why the array was or was not copied."""
 
 
 def _in_words(nbytes: int | None) -> str:
@@ -129,9 +129,9 @@ class ArrayProtocol(Closeable):
 
     @property
     def array(self) -> NDArray[Any]:
-        """The array in C order. It keeps the memory alive after `close`; accessing it after `close` raises ValueError.
+        """The array in C order. It stays valid after `close`, but then this attribute raises ValueError.
 
-        It is writable in a `Scratch` until `seal`, and read-only in a `SealedArray`.
+        The array is writable in a `Scratch` until `seal`, and read-only in a `SealedArray`.
         """
         if self.closed:
             raise ValueError("the array is closed")
@@ -168,7 +168,7 @@ class ArrayProtocol(Closeable):
             return array.astype(dtype)
         return array.copy() if copy else array
 
-    def __buffer__(self, flags: int) -> memoryview:  # Python 3.12; before it, memoryview(x.array)
+    def __buffer__(self, flags: int) -> memoryview:  # from Python 3.12 on; before, use memoryview(x.array)
         return self.array.data
 
     def __dlpack__(self, **options: Any) -> Any:
@@ -181,8 +181,8 @@ class ArrayProtocol(Closeable):
 class SealedArray(ArrayProtocol):
     """A read-only scratch array, returned by `Scratch.seal`.
 
-    Its pickle is a handle of about a hundred bytes. While any process has the array open, unpickling the handle in
-    another process of the same user maps the same pages without a copy. Afterwards, unpickling raises
+    Its pickle is a handle of about a hundred bytes. While the process that pickled the array has it open, unpickling
+    the handle in another process of the same user maps the same pages without a copy. Afterwards, unpickling raises
     FileNotFoundError. `onecopy.warm`, `evict` and `residency` accept it.
 
     Examples
@@ -206,7 +206,7 @@ class SealedArray(ArrayProtocol):
 
     @property
     def core(self) -> _core.Mapping:
-        """The C++ core's mapping, for `onecopy.files.page_cache`."""
+        """The compiled module's mapping, for `onecopy.files.page_cache`."""
         return self._core
 
     @property
@@ -269,10 +269,10 @@ def scratch(
     dtype
         A little-endian element type of safetensors, including the types of ml_dtypes.
     dir
-        A folder on a local disk. None: ``$ONECOPY_SCRATCH``; if it is not set, the folder for temporary files if it is
-        on a local disk, otherwise ``/var/tmp``.
+        A folder on a local disk. None: ``$ONECOPY_SCRATCH``, or if it is not set, the folder for temporary files, or
+        ``/var/tmp`` if that folder is not on a local disk.
     reserve
-        True: reserve the disk space now. If the disk is full, OSError is raised here, and no later write fails for lack
+        True: reserve the disk space now. If the disk is full, OSError is raised here; later writes cannot fail for lack
         of space. False: create a sparse file. If the disk is full when a new page of `Scratch.array` is touched, the
         kernel **ends the process** (SIGBUS); `Scratch.write` raises OSError instead.
     max_resident
@@ -287,8 +287,8 @@ def scratch(
     Raises
     ------
     OSError
-        ENOSPC or EDQUOT: the disk is full; the message states the required and the free bytes. EOPNOTSUPP: the file
-        system is in memory, on a network or in user space, or cannot reserve space. Others: the folder is unusable.
+        ENOSPC or EDQUOT: the disk is full; the message states the needed and free bytes. EOPNOTSUPP: the file system
+        is in memory, on a network or in user space, or cannot reserve space. Other errors: the folder cannot be used.
     TypeError, ValueError
         safetensors lacks the dtype, or the shape, `dir` or `max_resident` is invalid.
 
@@ -320,8 +320,8 @@ class Scratch(ArrayProtocol):
     """A writable array in an unnamed file, returned by `scratch`.
 
     Any number of threads may write to different regions. A forked child shares the array: both processes see each
-    other's writes, and each limits its own to `max_resident`. Fork only while no thread is calling a method. The array
-    cannot be pickled, but the result of `seal` can.
+    other's writes, and each applies `max_resident` to its own writes. Fork only while no thread is calling a method.
+    The array cannot be pickled, but the result of `seal` can.
     """
 
     def __init__(self, core: _core.ScratchFile, shape: tuple[int, ...], name: str) -> None:
@@ -339,8 +339,8 @@ class Scratch(ArrayProtocol):
         index
             Integers and slices without steps, for the leading axes; None or ``...``: the whole array.
         values
-            Values with the shape of the part, or that NumPy can broadcast to it. They are converted in blocks of 16
-            MiB.
+            Values that have the shape of the part, or that NumPy can broadcast to it. They are converted in blocks of
+            16 MiB.
 
         Raises
         ------
@@ -349,7 +349,7 @@ class Scratch(ArrayProtocol):
         PermissionError
             The array is sealed.
         IndexError, ValueError, TypeError
-            The index is invalid, is out of range or contains a step, or the values do not fit its shape.
+            The index is invalid, is out of range or contains a step, or the values do not fit the part.
 
         Examples
         --------
@@ -395,7 +395,7 @@ class Scratch(ArrayProtocol):
 
         Whole pages bypass the page cache (``O_DIRECT``) if the file system supports it, and if the address of `values`
         and `offset` are equal modulo 4096. Otherwise, they are written through the page cache and evicted, which takes
-        two to three times the CPU time. Each call waits for the disk, so write megabytes per call, in two threads.
+        two to three times the CPU time. Each call waits for the disk, so write megabytes per call, from two threads.
 
         Parameters
         ----------
@@ -427,7 +427,7 @@ class Scratch(ArrayProtocol):
         """Write part of the array to disk and evict its pages, rounded outwards to whole pages.
 
         If a region has more than 16384 separate ranges, the bytes between them are included. If the kernel does not
-        evict some pages, the report states how many bytes, and why. Write errors are raised by `flush`.
+        evict some pages, the report states how many bytes remain, and why. Write errors are raised by `flush`.
 
         Examples
         --------
@@ -535,7 +535,7 @@ class Scratch(ArrayProtocol):
                     raise
                 reason = f"copied: {error.strerror}"
             else:
-                return Saved(target, copied=False, reason="the scratch file itself, in place")
+                return Saved(target, copied=False, reason="the scratch file itself was linked to the path")
         spec = (name, self._name, self.shape)
         writer = _core.make_writer(target, [spec], metadata=texts, align=None, checksum=checksum, durable=durable)
         for start in range(0, self.nbytes, CHUNK):
@@ -560,7 +560,7 @@ class Scratch(ArrayProtocol):
 
     @property
     def reason(self) -> str:
-        """Why this folder was chosen, as a sentence."""
+        """Why this folder was chosen."""
         return self._core.reason
 
     @property
@@ -569,7 +569,7 @@ class Scratch(ArrayProtocol):
         return self._core.sealed
 
     def close(self) -> None:
-        """Release the file. Its space is freed after the last view or sealed array. Further calls do nothing."""
+        """Release the file. Its space is freed when the last view or sealed array is gone. Further calls do nothing."""
         self._sealed = None
         super().close()
 
@@ -592,7 +592,7 @@ def alloc(
     dtype: DTypeLike,
     heap_below: int | str | None = None,
     *,
-    dir: str | os.PathLike[str] | None = None,  # noqa: A002 - as `scratch` has it
+    dir: str | os.PathLike[str] | None = None,  # noqa: A002 - as in `scratch`
     max_resident: int | str | None = None,
 ) -> Scratch:
     """Create a writable array of zeros, on the heap if it is small, or in a scratch file if it is large.
@@ -634,7 +634,7 @@ def alloc(
         import numpy as np
 
         files.expect_memory(nbytes, "allocate", instead="lower heap_below to keep the array in a file on disk")
-        return HeapArray(np.zeros(extents, to_numpy(kind)))  # numpy itself requests huge pages from 4 MiB
+        return HeapArray(np.zeros(extents, to_numpy(kind)))  # numpy itself requests huge pages for 4 MiB and more
     return scratch(extents, dtype, dir, max_resident=max_resident)
 
 

@@ -60,7 +60,7 @@ def _on_axis(index: object, extent: int) -> tuple[int, int]:
         raise TypeError(f"a region consists of integers and slices, not {index!r}")
     number = operator.index(index)
     if not -extent <= number < extent:
-        raise IndexError(f"index {number} is out of range for an axis of {extent}")
+        raise IndexError(f"index {number} is out of range for an axis with extent {extent}")
     return number % extent, 1
 
 

@@ -80,7 +80,7 @@ class SeveralFiles(ArrayFile):
         metadata: dict[str, str],
         reopen: Callable[[str, OpenMode], SeveralFiles],
     ) -> None:
-        """Take ownership of the files. `owner` names the others; `places` maps each array to its file's number."""
+        """Take ownership of the files. `owner` is the index or model; `places` maps each array to its file's number."""
         self._owner, self._files, self._places = owner, tuple(files), places
         self._path, self.container, self._metadata = owner.path, container, metadata
         self.mode, self.mode_reason = cast("ArraysMode", how.mode), how.reason
@@ -259,7 +259,7 @@ def _open_named(
     first: int,
     beside: Sequence[Member] = (),
 ) -> tuple[list[T], OpenMode]:
-    """Open the files that `owner` names, in the mode that suits their total size, including the open files in `beside`.
+    """Open the files that `owner` names, in the mode for the total size of these files and the open files in `beside`.
 
     `first` is the index of the first file's identity in `how.expected`. An OSError names `owner`.
     """
@@ -297,7 +297,7 @@ def of_shards(
     for shard in shards:
         if shard.container != container:
             reason = (
-                f"the shards have different formats: {shards[0].path} is {container}, {shard.path} {shard.container}"
+                f"shards have different formats: {shards[0].path} is {container}, {shard.path} is {shard.container}"
             )
             raise SetError(reason, Kind.INCONSISTENT, path=index.path)
     return SeveralFiles(index, shards, places, how, f"{container} set", metadata, of_index)

@@ -35,7 +35,7 @@ class StreamedPart(NamedTuple):
     rows: slice
     """The rows as a slice, which for an array without axes is ``slice(0, 1)``."""
     array: NDArray[Any]
-    """A read-only view of these rows. It stays valid, but its pages may have to be read again after the next part."""
+    """A read-only view of these rows. It stays valid, but its pages may be evicted when the next part is requested."""
 
 
 class _Piece(NamedTuple):
@@ -50,7 +50,7 @@ class _Chunk(NamedTuple):
     portions: list[Portion]
     nbytes: int
     was_cached: bool
-    """Whether the chunk was cached before the first chunk was read. Later, it may be cached because of readahead."""
+    """Whether the chunk was cached before the first chunk was read. Later, readahead may have cached it."""
     huge: bool | None
     """Whether to read in 2 MiB pages even if the file is large, because almost all bytes in them are needed."""
 
@@ -87,7 +87,7 @@ def _pieces(file: ArrayFile, name: str, rows: slice | None, limit: int) -> Itera
     if step != 1:
         raise ValueError(f"{name!r}: slices of rows must have step 1, not {rows}")
     row = entry.nbytes // count if count else 0
-    # Packed elements are given as bytes, and the rows of an array that is not in C order are not contiguous.
+    # Packed elements are returned as bytes, and the rows of an array that is not in C order are not contiguous.
     if entry.nbytes <= limit or not entry.shape or is_raw(entry.dtype) or file.memory_of(name).strides:
         yield _Piece(name, slice(begin, end), row * max(0, end - begin), rows is None)
         return
@@ -147,7 +147,7 @@ def _streamed(file: ArrayFile, chunks: list[_Chunk], window: int) -> Iterator[St
 
 
 def _to_evict(chunk: _Chunk, following: list[_Chunk]) -> list[Portion]:
-    """Round the ranges of a chunk outwards to pages of 2 MiB, except into the page where the next chunk begins."""
+    """Round the ranges of a chunk outwards to pages of 2 MiB, but not into the page where the next chunk begins."""
     starts = {
         (id(one.mapping), one.ranges[0][0] // _HUGE_PAGE) for c in following for one in c.portions[:1] if one.ranges
     }

@@ -101,7 +101,7 @@ def test_every_tensor_in_place_is_what_onnx_wrote_and_a_type_of_the_format_alone
     assert model.metadata == {"author": "us", "opset": "21", "producer": "golden", "left out": left_out}
     assert (model.entry("i4").dtype, model.entry("i4").shape) == ("INT4", (3,))
     assert model["i4"].dtype.metadata == {"onecopy": "INT4"}
-    with pytest.raises(ValueError, match="cannot split packed elements along an axis, because they are bytes"):
+    with pytest.raises(ValueError, match="cannot split packed elements along an axis, because they are raw bytes"):
         model.shard("i4", 0, 1)
 
 
