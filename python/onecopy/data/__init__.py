@@ -13,5 +13,5 @@ _HOMES = {
     "onecopy_records.sharing": ("stored_rows",),
 }
 
-if not TYPE_CHECKING:  # a type checker would accept every name
+if not TYPE_CHECKING:  # with `__getattr__`, a type checker would accept every name
     __getattr__ = lazy.attributes(__name__, _HOMES)

@@ -6,8 +6,8 @@
 
     rows = annotations()     # the first process on the machine calls the function; all others map its result
 
-It calls `onecopy.share` (for rows of plain values) or `onecopy.share_object` (for any object) with a key computed from
-the input files, the code of the function and its arguments.
+The decorator calls `onecopy.share` (for rows of plain values) or `onecopy.share_object` (for any object) with a key
+computed from the input files, the code of the function and its arguments.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Cached(Generic[P, T]):
 
         def make() -> Any:
             made = self.__wrapped__(*args, **kwargs)
-            if self._codec == "records" and isinstance(made, Iterator):  # it may read the inputs until its end
+            if self._codec == "records" and isinstance(made, Iterator):  # which may still read the inputs
                 return _rows(made, inputs)
             _expect_unchanged(inputs)
             return made
@@ -102,7 +102,7 @@ class Cached(Generic[P, T]):
         given = _paths(self._inputs(*args, **kwargs)) if callable(self._inputs) else self._inputs
         return {os.fspath(path): file_key(path) for path in given}
 
-    def __reduce__(self) -> str:  # as functions: by name
+    def __reduce__(self) -> str:  # by name, like functions
         return self.__qualname__
 
     def __repr__(self) -> str:
@@ -168,7 +168,7 @@ def cached(
     version or installed files of a package that it uses. Two functions never share a result. Use ``@oc.cached`` or
     ``@oc.cached(...)``. For a method, the object counts as an argument.
 
-    Some changes are **not detected**. If the result depends on the following, pass it as an argument or in `version`:
+    Some changes are **not detected**. If the result depends on any of these, pass it as an argument or in `version`:
 
     * environment variables, the current folder, the clock, random numbers, the order of a set of strings
       (PYTHONHASHSEED), and files that are not among the `inputs`, such as those of `importlib.resources`;

@@ -11,7 +11,7 @@ rest, usually a few kilobytes, is a pickle in the array "object.pickle".
 **Trust.** A pickle is a program: loading it runs code that its author wrote. Only two functions load pickles:
 `load_object` with ``trusted=True``, and `share_object` for files in a store that only this user can access.
 
-**When not to use it.** For rows of plain Python values, use `onecopy.share`, which keeps them in the file; a pickle
+**When not to use it.** For rows of plain Python values, use `onecopy.share`, which keeps them in the file; unpickling
 creates all of them in each process. For weights alone, use `onecopy.save`.
 """
 
@@ -79,8 +79,8 @@ def load_object(
         memory of this process. False: NumPy arrays are read-only; torch tensors are still writable, because torch
         has no read-only tensors.
     report
-        Called with a `LoadReport`. None: the logger "onecopy" warns if the object's classes copy 1 MiB or more of the
-        arrays during loading, as scikit-learn's trees do.
+        Called with a `LoadReport`. None: the logger "onecopy" warns if 1 MiB or more is copied: the pickle, and arrays
+        that the object's classes copy during loading, as scikit-learn's trees do.
 
     Raises
     ------
@@ -136,7 +136,7 @@ load_object.__kwdefaults__ = {**(load_object.__kwdefaults__ or {}), "trusted": F
 
 
 def _loaded(path: str, pickled: int, rows: list[Buffer], views: list[ReferenceType[Any]]) -> LoadReport:
-    """Return how many bytes are mapped in views that the object still uses. Its classes copied the others."""
+    """Return how many bytes are mapped in views that the object still uses. Its classes copied the other bytes."""
     mapped, copied = 0, {PICKLE: pickled}
     for row, view in zip(rows, views, strict=True):
         if view() is not None:
@@ -172,7 +172,7 @@ def _views(file: ArrayFile, rows: Sequence[Buffer], *, private: bool) -> list[ND
 
 # --- the file ---------------------------------------------------------------------------------------------------------
 #
-# The file has one array for each buffer of 1 KiB and more, named after its path in the object, and these:
+# The file has one array for each buffer of 1 KiB and more, named after its path in the object, and these arrays:
 #
 # * "object.pickle", U8: the pickle (protocol 5, buffers out of band).
 # * "object.buffers", I64 of shape (n, 4): a row for each buffer, in the order in which the pickle needs them: the
@@ -241,7 +241,7 @@ def about_of(file: ArrayFile) -> About:
             path=file.path,
         )
     if not _has_types(*found):
-        raise _damaged(file, f"the metadata {METADATA!r} contains values of wrong types")
+        raise _damaged(file, f"the metadata {METADATA!r} contains values of the wrong types")
     return found
 
 
@@ -361,7 +361,7 @@ def _other_versions(found: Artefact) -> str:
         saved = about_of(file).packages
     now = dict[str, str | None]()
     for name in saved:
-        with suppress(ImportError):  # unpickling will raise it
+        with suppress(ImportError):  # unpickling will raise it again
             import_module(name)
         now[name] = version_of(name)
     return ", ".join(f"{name} {version}" for name, version in now.items()) if now != saved else ""
@@ -371,7 +371,7 @@ class _Part(NamedTuple):
     """A buffer outside of the pickle. Tensors that share memory have one buffer."""
 
     name: str
-    """Path of its array in the object, or the class that contains it. Not unique."""
+    """Path of its array in the object, or the class that contains it. Names may repeat."""
     content: Any
     """The value to save: an array or tensor with the type and shape of the data, or its bytes."""
     raw: memoryview
@@ -399,7 +399,7 @@ def _arrow_of(value: Any) -> Any:
         frame = value if type(value) is polars.DataFrame else value.to_frame()
         table = frame.to_arrow(compat_level=polars.CompatLevel.newest())
         return table if unpickle.polars_frame(table).schema == frame.schema else None
-    except Exception:  # any: from polars or Arrow, or pyarrow is missing
+    except Exception:  # any error of polars or Arrow, or pyarrow is missing
         return None
 
 

@@ -24,5 +24,5 @@ _HOMES = {
     "companions": ("SetError", "names_in", "paths_of"),
 }
 
-if not TYPE_CHECKING:  # a type checker would accept every name
+if not TYPE_CHECKING:  # with `__getattr__`, a type checker would accept every name
     __getattr__ = lazy.attributes(__name__, _HOMES)

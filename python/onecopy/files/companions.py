@@ -1,4 +1,4 @@
-"""The files that a file names: the shards of an index, and the external data of an ONNX model."""
+"""The files that another file names: the shards of an index, and the external data of an ONNX model."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _checked(path: str, names: Iterable[str]) -> list[str]:
         found["/".join(parts)] = None
         folders.update("/".join(parts[:count]) for count in range(1, len(parts)))
     if both := folders.intersection(found):
-        reason = f"invalid file {min(both)!r}: another file uses it as its folder"
+        reason = f"invalid file {min(both)!r}: another file's path uses it as a folder"
         raise SetError(reason, Kind.INCONSISTENT, path=path)
     return list(found)
 

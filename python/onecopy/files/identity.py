@@ -1,4 +1,4 @@
-"""Identities of a boot of the machine, of a process, and of the contents of a file."""
+"""Identities of the current boot of the machine, of files, and of their contents."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def boot_identity() -> str:
 
 
 class FileIdentity(NamedTuple):
-    """The identity of a file's current contents. Every write or replacement changes some of its fields."""
+    """The identity of a file's current contents. Every write or replacement changes at least one field."""
 
     device: int
     inode: int
@@ -42,7 +42,7 @@ class FileIdentity(NamedTuple):
 
 
 def _now_of_files() -> int:
-    """Return the time that the kernel would record for a write now, in ns. In a busy guest, late ticks delay it."""
+    """Return the time in ns that the kernel would record for a write now. In a busy virtual machine, it lags behind."""
     return time.clock_gettime_ns(_COARSE)
 
 
@@ -69,7 +69,7 @@ def file_identity(path: str | os.PathLike[str] | int) -> FileIdentity:
 def identify_open(descriptor: int, expected: FileIdentity | None = None) -> tuple[FileIdentity, str]:
     """Return an open file's identity, and the reason why a later write might not change it, or "" if every write will.
 
-    Wait until the next write would get a different time than the last one: usually until 20 ms after a write, at most
+    Wait until the next write would get a later time than the last one: usually until 20 ms after a write, at most
     2.1 s, and only while the identity equals `expected`. If writers cannot be detected, write back dirty pages.
     """
     deadline, is_remote = time.monotonic() + 2.1, _core.is_remote(descriptor)
@@ -124,6 +124,6 @@ def contents_of(path: str | os.PathLike[str]) -> Contents:
         identity, why = identify_open(descriptor)
         if not why:
             return Contents(identity)
-        import hashlib  # here: it loads OpenSSL, 0.5 MB
+        import hashlib  # here, because it loads OpenSSL (0.5 MB)
 
         return Contents(identity, hashlib.file_digest(file, "sha256").hexdigest())

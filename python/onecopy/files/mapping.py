@@ -142,7 +142,7 @@ class OpenFile(Closeable, abc.ABC):
         return self._mappings()[0].identity
 
     def changed(self) -> bool:
-        """Return whether a file was modified or replaced since it was opened."""
+        """Return whether a file has been modified or replaced since it was opened."""
         return any(mapping.changed() for mapping in self._mappings())
 
     @property
@@ -234,7 +234,7 @@ class Mapping(OpenFile):
         mode: Mode = "map",
         private: bool = False,
     ) -> Self:
-        """Map the file of an open descriptor, such as a memfd or an unlinked file.
+        """Map the file to which an open descriptor refers, such as a memfd or an unlinked file.
 
         The descriptor is duplicated, so the caller still owns the original. Errors show `name` instead of a path. The
         mapping cannot be pickled. For the other parameters and the errors, see `Mapping`.
@@ -284,7 +284,7 @@ class Mapping(OpenFile):
 
     @property
     def address(self) -> int:
-        """Address of the first byte, which equals its file offset modulo 2 MiB. 64 bytes after the end are readable."""
+        """Address of the first byte, equal to its file offset modulo 2 MiB. The 64 bytes after the end are readable."""
         return self._core.address
 
     def __len__(self) -> int:
@@ -295,7 +295,7 @@ class Mapping(OpenFile):
             raise TypeError(f"cannot pickle {self!r}, because it has no path: send its descriptor instead")
         return self._absolute, self._options, self.identity
 
-    def __setstate__(self, state: tuple[Any, ...]) -> None:  # FileChanged if the file was modified or replaced since
+    def __setstate__(self, state: tuple[Any, ...]) -> None:  # raises FileChanged if the file has changed
         self._set(*state)
 
     def __repr__(self) -> str:

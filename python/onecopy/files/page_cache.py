@@ -1,7 +1,7 @@
 """Query and control which parts of files are in the page cache: `residency`, `warm`, `evict`, `pin`.
 
 The functions take an open file (`onecopy.Mapping`, `onecopy.ArrayFile`) or a path, and return a report of what the
-kernel did. If the kernel refuses a hint, no error is raised, but the report states it. Numbers that the kernel does not
+kernel did. If the kernel refuses a hint, the report says so, and no error is raised. Numbers that the kernel does not
 report are None, never zero. If a file was truncated while it was mapped, `onecopy.DataLost` is raised.
 
 All processes on the machine share the page cache, so if one process has warmed a file, it is warm for all of them.
@@ -166,8 +166,8 @@ def cachestat(descriptor: int, byte_range: Range | None = None) -> PageCache:
     ------
     OSError
         EPERM: this process neither owns the file nor may write to it, or its container forbids the call. ENOSYS: the
-        kernel is older than 6.5. EOPNOTSUPP: the file is on hugetlbfs, or no pages were found, but they may belong to a
-        file on another file system (overlayfs, FUSE). `residency` uses other interfaces in these cases.
+        kernel is older than 6.5. EOPNOTSUPP: the file is on hugetlbfs, or no pages were found, but the pages may
+        belong to a file on another file system (overlayfs, FUSE). `residency` uses other interfaces in these cases.
 
     Examples
     --------
@@ -190,9 +190,9 @@ def register_with_cuda(portions: Sequence[Portion], *, only_tried: bool = False)
     Raises
     ------
     OSError
-        ENODEV: there is no GPU or no driver. EOPNOTSUPP: they cannot register read-only memory, or, with `only_tried`,
-        the file is neither on ext4 nor in memory. EINVAL: the pages are copy-on-write. EBUSY: some pages are already
-        registered.
+        ENODEV: there is no GPU or no driver. EOPNOTSUPP: the driver cannot register read-only memory, or, with
+        `only_tried`, the file is neither on ext4 nor in memory. EINVAL: the pages are copy-on-write. EBUSY: some pages
+        are already registered.
     """
     for mapping, ranges, _ in portions:
         _core.register_with_cuda(mapping, ranges, only_tried=only_tried)
@@ -224,7 +224,7 @@ def unpin(target: Opened | Sequence[Opened], ranges: Sequence[Range] | None = No
 
 
 def available_memory() -> int | None:
-    """Return how many bytes this process can still allocate: the minimum over the machine and its control groups.
+    """Return how many bytes this process can still allocate within the limits of the machine and of its control groups.
 
     For the control group and each group above it, this is the limit minus the memory that cannot be reclaimed, which
     includes the memory of other processes in the group. Page cache can be reclaimed; files in ``/dev/shm`` and other
@@ -240,11 +240,11 @@ def available_memory() -> int | None:
 
 
 def expect_memory(nbytes: int | str, doing: str = "allocate", path: str = "", *, instead: str = "") -> None:
-    """Raise an error if this process cannot get `nbytes` of memory and up to 32 MiB of working memory.
+    """Raise an error if this process cannot allocate `nbytes` and up to 32 MiB of working memory.
 
     Linux promises more memory than is available, and ends a process that uses too much. Call this function before you
     write large amounts to new arrays, or to arrays of a file opened with ``private=True``, whose written pages become
-    memory of this process. It reserves nothing: other processes may take the memory later.
+    memory of this process. It reserves nothing: other processes may use the memory later.
 
     Parameters
     ----------
@@ -272,7 +272,7 @@ _MAX_WARMED = 64
 
 
 def lost_since_warm(mapping: _core.Mapping, cached: int | None) -> int:
-    """Return how many bytes of a completely warmed file are no longer cached, or 0 for other files, or if unknown."""
+    """Return how many bytes of a completely warmed file are no longer cached, or 0 if not warmed or unknown."""
     expected = _warmed.get(tuple(mapping.identity))
     return 0 if cached is None or expected != mapping.nbytes else max(expected - cached, 0)
 
@@ -287,10 +287,10 @@ def _note_warmed(portions: Sequence[Portion], report: WarmReport) -> None:
 
 
 class WarmJob:
-    """A `warm` that runs in background threads.
+    """A call to `warm` that runs in background threads.
 
-    It shares ownership of the mapping, so the file may be closed while the job runs. After a fork, it belongs to the
-    parent: in the child, `wait` raises OSError (ECHILD).
+    It shares ownership of the mapping, so the file may be closed while the job runs. After a fork, the job belongs to
+    the parent: in the child, `wait` raises OSError (ECHILD).
 
     Examples
     --------
@@ -345,7 +345,7 @@ class WarmJob:
         except BaseException:
             self._core.cancel()
             raise
-        raise TimeoutError(f"warm has read {done} of {total} bytes after {timeout} s, and continues")
+        raise TimeoutError(f"warm has read {done} of {total} bytes after {timeout} s, and is still running")
 
     def cancel(self) -> None:
         """Stop after the pieces that are being read. `wait` then returns a report on the bytes read so far."""
@@ -366,7 +366,7 @@ class WarmJob:
         try:
             state = ", done" if self.done else ""
         except OSError:  # this process was forked while it ran
-            state = ", of the parent process"
+            state = ", owned by the parent process"
         return f"<onecopy.WarmJob {done} of {total} bytes{state}>"
 
 
@@ -421,10 +421,10 @@ def warm(
     huge
         Whether to request 2 MiB pages before reading. None: yes, except for files larger than half of the available
         memory (a small access would read 512 times its size and evict other pages), and for ranges below 16 MiB with
-        gaps between them. True: for those ranges as well.
+        gaps between them. True: also in these cases.
     max_bytes
-        Maximum number of bytes to read, as a number or text such as "2 GiB"; None: the available memory. Readahead of
-        the kernel may exceed it by a few MiB.
+        Maximum number of bytes to read, as a number or text such as "2 GiB"; None: the available memory. The
+        kernel's readahead may exceed it by a few MiB.
     mechanism
         "auto", "populate" (MADV_POPULATE_READ), "read" (pread), "advise" (only request huge pages) or "none".
     in_order

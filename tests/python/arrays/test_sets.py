@@ -242,7 +242,7 @@ def test_what_is_no_array_file_is_no_shard(index):
 @pytest.mark.parametrize(("file", "inside"), [("x", "x/y"), ("x", "x/y/z"), ("x/y", "x/y/z")])
 def test_a_file_that_another_one_uses_as_its_folder_is_refused(index, file, inside):
     index.write_text(json.dumps({"weight_map": {"a": file, "b": inside}}))
-    with pytest.raises(oc.FormatError, match=f"'{file}': another file uses it as its folder"):
+    with pytest.raises(oc.FormatError, match=f"'{file}': another file's path uses it as a folder"):
         names_in(index)
 
 
