@@ -4,10 +4,10 @@
 
     model = oc.open("model.safetensors")     # maps the file, and reads only its header
     weights = model["encoder.weight"]        # a read-only NumPy view of the page cache
-    print(model.warm())                      # reads the rest at the speed of the device, and reports how
+    print(model.warm())                      # reads the rest at the speed of the device, and returns a report
 
-Importing this package loads no other module. Each name is loaded on first use, NumPy with the first array, and a
-framework only when its subpackage is used. Other names must be imported from their modules:
+Importing this package loads almost nothing: each name is loaded on first use, NumPy with the first array, and a
+framework only when its subpackage is used. Import other names from their modules:
 `onecopy.run.holder.Holder`, `onecopy_records.shuffle.Shuffle`, `onecopy.arrays.scratch.alloc`,
 `onecopy.memory.container`.
 """
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
 _SUBPACKAGES = ("arrays", "errors", "files", "images", "memory", "records", "remote", "store")
 """Subpackages that are imported on first use; `images`, `records` and `remote` need other distributions."""
 _INTEGRATIONS = ("onnxruntime", "ray", "torch", "transformers")
-"""Subpackages named after frameworks, not in `__all__`: ``from onecopy import *`` would shadow the frameworks."""
+"""Subpackages that `__all__` omits, because ``from onecopy import *`` would shadow the frameworks themselves."""
 _PACKAGED = {"images": "onecopy_images", "onnxruntime": "onecopy_onnxruntime", "ray": "onecopy_remote"}
-"""Names that other distributions provide, and the packages of these."""
+"""Names that other distributions provide, and the packages that they stand for."""
 _HOMES = {
     "arrays.file": ("ArrayFile",),
     "arrays.opening": ("open",),
@@ -58,7 +58,7 @@ _HOMES = {
     "store.store": ("Store",),
     "store.keys": ("file_key",),
 }
-"""Names by their modules."""
+"""Public names, grouped by the modules that define them."""
 
 __all__ = [
     "ArrayFile",
@@ -89,10 +89,10 @@ __all__ = [
 _load = lazy.attributes(__name__, _HOMES)
 lazy.install()
 
-if not TYPE_CHECKING:  # a type checker would accept every name
+if not TYPE_CHECKING:  # with `__getattr__`, a type checker would accept every name
 
     def __getattr__(name: str) -> object:
-        if name == "__version__":  # that of the compiled module, which an interrupted installation may leave older
+        if name == "__version__":  # of the compiled module, which is older if an installation was interrupted
             from onecopy._core import version
 
             globals()[name] = version()

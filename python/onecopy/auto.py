@@ -1,17 +1,17 @@
 """Share the data that frameworks load from big files among all processes of unmodified programs.
 
     onecopy run -- gunicorn --workers 8 app:app     # all processes of an unmodified program import onecopy.auto
-    # or one line at the start of a program
+    import onecopy.auto                             # or add this line at the start of a program
 
 These calls then share the loaded data with all processes on the machine, and return the same types as before:
 
 * ``torch.nn.Module.load_state_dict``: parameters and buffers keep their identity, and use a snapshot of the file from
   which the given tensors were loaded, for example with ``safetensors.torch.load_file``.
 * ``torch.load`` for files written by ``torch.save``.
-* ``numpy.load`` and ``numpy.fromfile``; arrays in ``.npz`` files that are aligned and not compressed.
+* ``numpy.load`` and ``numpy.fromfile``; in ``.npz`` files, arrays that are aligned and not compressed.
 * ``safetensors.numpy.load_file``.
 * ``joblib.load`` for uncompressed files.
-* ``from_pretrained`` in transformers, with the dtype of the file or a cast, which is computed once per machine.
+* ``from_pretrained`` in transformers, with the dtype of the file, or with a cast that is computed once per machine.
 * ``onnxruntime.InferenceSession`` for models with at least 16 MiB of weights, which are prepacked once per machine, if
   the distribution onecopy-onnxruntime is installed.
 

@@ -40,8 +40,8 @@ class Error(Exception):
 class FormatError(Error, ValueError):
     """The contents of a file are invalid for its format, or a value cannot be stored in a format.
 
-    The message states the file, the array or the byte offset, the expected value and the value found. For programs,
-    there are the attributes ``kind``, ``path``, ``offset`` and ``found``.
+    The message states the file, the array or the byte offset, the expected value and the value found. Programs can use
+    the attributes ``kind``, ``path``, ``offset`` and ``found``.
     """
 
     class Kind(Enum):
@@ -52,7 +52,7 @@ class FormatError(Error, ValueError):
         UNSUPPORTED = "unsupported"
         """onecopy does not support this version, encoding or type, or the format cannot store it."""
         TRUNCATED = "truncated"
-        """The data is shorter than it declares."""
+        """The data is shorter than its declared size."""
         OUT_OF_BOUNDS = "out_of_bounds"
         """An offset, a size or an index is out of range."""
         MALFORMED = "malformed"
@@ -165,7 +165,7 @@ class FileChanged(Error, OSError):
 
 
 class NotShareable(Error, TypeError):
-    """A value cannot be stored in a records file. The message begins with its location: ``[12].bbox[3]: ...``."""
+    """A value cannot be stored in a records file. The message begins with the value's path: ``[12].bbox[3]: ...``."""
 
 
 for _error in (ChecksumError, DataLost, Error, FormatError):

@@ -1,4 +1,4 @@
-"""An alias of `onecopy_images`, of the distribution onecopy-images; its modules have aliases too."""
+"""An alias of the package `onecopy_images` in the distribution onecopy-images. Its modules also have aliases."""
 
 import sys
 from typing import TYPE_CHECKING

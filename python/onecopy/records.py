@@ -1,4 +1,4 @@
-"""An alias of `onecopy_records`, of the distribution onecopy-records; its modules have aliases too."""
+"""An alias of the package `onecopy_records` in the distribution onecopy-records. Its modules also have aliases."""
 
 import sys
 from typing import TYPE_CHECKING

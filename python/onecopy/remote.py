@@ -1,4 +1,4 @@
-"""An alias of `onecopy_remote`, of the distribution onecopy-remote; its modules have aliases too."""
+"""An alias of the package `onecopy_remote` in the distribution onecopy-remote. Its modules also have aliases."""
 
 import sys
 from typing import TYPE_CHECKING

@@ -1,1 +1,1 @@
-"""Code that all other folders use: sizes as text, argument checks, names of environment variables, and load reports."""
+"""Code that all packages use: sizes as text, argument checks, names of environment variables, and load reports."""

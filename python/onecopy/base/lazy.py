@@ -32,18 +32,18 @@ OTHER_NAMES = {
     "onecopy.shuffle": "onecopy_records.shuffle",
     "onecopy.sources": "onecopy.arrays.open_mode",
 }
-"""Current names of modules, by their names in earlier versions, which pickles and running programs contain."""
+"""Current names of modules, by their names in earlier versions, which pickles and programs may still use."""
 DISTRIBUTIONS = {
     "onecopy.frameworks.onnxruntime": "onecopy_onnxruntime",
     "onecopy.images": "onecopy_images",
     "onecopy.records": "onecopy_records",
     "onecopy.remote": "onecopy_remote",
 }
-"""Packages of other distributions, by the names under which programs import them and pickles contain their modules."""
+"""Packages of other distributions, by the names that programs import and that pickles contain."""
 
 
 def load(name: str) -> "ModuleType":
-    """Import a module. If it belongs to another distribution that is missing, say which one to install."""
+    """Import a module. If its distribution is missing, raise ModuleNotFoundError with the command that installs it."""
     package = name.partition(".")[0]
     try:
         import_module(package)  # before its module, so that an error names the package that is missing
@@ -59,7 +59,7 @@ def load(name: str) -> "ModuleType":
 def attributes(package: str, homes: "dict[str, tuple[str, ...]]") -> "Callable[[str], object]":
     """Return a ``__getattr__`` that imports the module of a name on first use.
 
-    `homes` maps modules to the names in them. Modules are relative to the package, or full names "onecopy...".
+    `homes` maps modules to the names in them. Module names are relative to `package`, or begin with "onecopy".
     """
     modules = {
         name: module if module.startswith("onecopy") else f"{package}.{module}"

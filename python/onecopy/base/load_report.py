@@ -29,7 +29,7 @@ class LoadReport:
     """The result of `load_object` and `oc.torch.load_into`. `str` returns a summary."""
 
     path: str
-    """Path of the mapped file; with ``cast="store"`` and a cast, the file in the store."""
+    """Path of the mapped file, which is in the store if ``cast="store"`` converted the weights."""
     mapped: int
     """Number of bytes that are used in place: pages of the file, with one copy per machine."""
     copied: tuple[Copied, ...]
@@ -41,7 +41,7 @@ class LoadReport:
     unexpected: tuple[str, ...] = ()
     """Names in the file that the module does not contain; their data was not read."""
     unused: tuple[str, ...] = ()
-    """Names in both whose bytes are not used, because the module ties the weights to others or computes them."""
+    """Names in the file and the module whose data is not used, because the module ties or computes the weights."""
     on_meta: tuple[str, ...] = ()
     """Names of parameters and buffers that are still on the meta device, without data."""
     warming: WarmJob | None = None
@@ -54,7 +54,7 @@ class LoadReport:
         lines = [f"{self.path}: {first}, {size(sum(one.bytes for one in self.copied))} copied"]
         lines += lines_of(self.copied)
         for words, names in (
-            ("one weight", [" = ".join(group) for group in self.tied]),
+            ("the same weight", [" = ".join(group) for group in self.tied]),
             ("not in the file", self.missing),
             ("not in the module", self.unexpected),
             ("in the file, but not used", self.unused),

@@ -1,26 +1,26 @@
-"""Names and texts used by `onecopy run`, and `memory_file`. Imported before the run's processes start."""
+"""Names and texts that `onecopy run` and its processes use, and `memory_file`. Each of the processes imports it."""
 
 import os
 
 RUN = "ONECOPY_RUN"
 """Environment variable with the address of `onecopy run`, which collects reports (`onecopy.store.protocol`)."""
 KEEPER = "ONECOPY_SNAPSHOTS"
-"""Environment variable with the address of the process that keeps snapshots in memory; if unset, the store does."""
+"""Environment variable with the address of the process that keeps snapshots. If unset, the store keeps them."""
 MAP = "ONECOPY_MAP"
-"""Environment variable that lists, separated by ":", folders whose files nobody changes, so that they may be mapped."""
+"""Environment variable that lists folders, separated by ":", whose files may be mapped because nobody changes them."""
 
 MEMORY_NAME = "onecopy:"
-"""Beginning of the names of snapshots in memory. The path of the file follows."""
+"""Prefix of the names of snapshots in memory, followed by the path of the file."""
 RUN_FILE = "onecopy-run"
-"""Name of the memory file in which `onecopy run` collects reports; the kernel frees it with the process."""
+"""Name of the memory file in which `onecopy run` collects reports. The kernel frees it when the process ends."""
 MIN_BYTES = 1 << 20
 """Smaller files are read without onecopy and not reported, because copying them costs less than mapping them."""
 NOTHING_LOADED = (
-    "no Python process loaded a file of 1 MB or more with a function that onecopy shares; "
+    "no Python process loaded a file of 1 MB or more with a function that onecopy replaces; "
     "files that safetensors itself maps (safetensors.torch.load_file) are already shared"
 )
 """The report of a run in which no call was reported."""
-_NOEXEC_SEAL = 0x8  # MFD_NOEXEC_SEAL, which Python has from 3.14 on
+_NOEXEC_SEAL = 0x8  # MFD_NOEXEC_SEAL, which the module `os` defines from Python 3.14 on
 
 
 def memory_file(name: str) -> int:

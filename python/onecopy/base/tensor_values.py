@@ -18,7 +18,7 @@ def is_tensor(value: Any) -> bool:
 
 
 def why_not_dense(tensor: Any) -> str:
-    """Explain why a tensor is not a single block of elements, and what to use instead. Return "" for other tensors."""
+    """Explain why a tensor is not a single block of elements, and what to use instead. Return "" if it is."""
     if tensor.is_nested:
         return "a nested tensor: use the tensors that unbind() returns"
     if tensor.layout is not sys.modules["torch"].strided:
@@ -34,7 +34,7 @@ def has_memory(tensor: Any) -> bool:
     """Return whether a tensor has a storage that contains bytes, on any device."""
     try:
         return bool(tensor.untyped_storage().data_ptr())
-    except (RuntimeError, ValueError):  # a wrapper, sparse, zero by a flag; an uninitialized parameter
+    except (RuntimeError, ValueError):  # a wrapper, a sparse or zero tensor, an uninitialized parameter
         return False
 
 
@@ -55,7 +55,7 @@ def expect_memory(tensor: Any) -> None:
 
 
 def resolved(tensor: Any) -> Any:
-    """Return a detached tensor whose bytes are its values, copying a lazy tensor. `expect_memory` raises the errors."""
+    """Return a detached tensor whose bytes are its values; copy a lazy tensor. Raise the errors of `expect_memory`."""
     expect_memory(tensor)
     if tensor._is_zerotensor():
         return sys.modules["torch"].zeros_like(tensor)

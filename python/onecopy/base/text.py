@@ -43,7 +43,7 @@ def size(nbytes: int) -> str:
 
 
 def amount(times: int, nbytes: int) -> str:
-    """Return how many bytes there are how many times, for the first column of a report: "  4 x 200 MB"."""
+    """Return a count and a size as text, for the first column of a report: "  4 x 200 MB"."""
     return f"{f'{times} x {size(nbytes)}' if times > 1 else size(nbytes):>12}"
 
 
@@ -115,7 +115,7 @@ def is_text(name: object) -> TypeGuard[str]:
 
 
 def non_negative(name: str, number: int | None) -> int:
-    """Return `number`, at most 2**64 - 1, or 0 for None. Raise ValueError if it is negative."""
+    """Return `number`, limited to 2**64 - 1, or 0 for None. Raise ValueError if it is negative."""
     if number is not None and number < 0:
         raise ValueError(f"{name} must not be negative: {number}")
     return min(number or 0, 2**64 - 1)
@@ -129,7 +129,7 @@ def byte_count(name: str, size: int | str) -> int:
 
 
 def thread_count(number: int | None) -> int:
-    """Return a number of threads, at most 1024. None becomes 0, which stands for the core's default."""
+    """Return a number of threads, limited to 1024. None becomes 0, which stands for the core's default."""
     return min(non_negative("threads", number), 1024)
 
 

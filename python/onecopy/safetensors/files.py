@@ -51,7 +51,7 @@ class safe_open(Closeable):  # noqa: N801 - the name of the class in safetensors
         "pt", "torch" or "pytorch": torch tensors. "np" or "numpy": NumPy arrays.
     device
         The device of tensors: its name, an integer for an accelerator, or a ``torch.device``. None: the CPU. Tensors on
-        another device are complete copies there. NumPy supports only the CPU.
+        another device are complete copies. NumPy supports only the CPU.
     backend
         "mmap": the file is mapped. "pread": the whole file is read into private memory when it is opened, so that later
         accesses cannot fail, for example on a network file system.
@@ -109,13 +109,13 @@ class safe_open(Closeable):  # noqa: N801 - the name of the class in safetensors
         return self._get(self.offset_keys())
 
     def get_slice(self, name: str) -> Slice:
-        """Return an array whose parts are read only when indexed. Raise SafetensorError if there is no such array."""
+        """Return an array whose parts are read when indexed. Raise SafetensorError if there is no such array."""
         entry = self._entry(name)
         whole = self._array(entry) if self._is_numpy else _tensors(self._file, [entry], "cpu")[name]
         return Slice(entry, whole, "cpu" if self._is_numpy else self._device)
 
     def close(self) -> None:
-        """Close the file; arrays and tensors stay valid. Closing twice has no effect."""
+        """Close the file; arrays and tensors stay valid. Further calls do nothing."""
         if self._opened is not None:
             self._opened.close()
             self._opened = None

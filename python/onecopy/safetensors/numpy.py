@@ -20,8 +20,8 @@ __all__ = ["load", "load_file", "save", "save_file"]
 def load_file(filename: str | os.PathLike[str], *, backend: str = "mmap") -> dict[str, NDArray[Any]]:
     """Return all arrays in a file by name, in the order in which they are stored, without reading their data.
 
-    They are writable: a written page becomes private to the process, and the file never changes. An array that is not
-    aligned in the file is copied.
+    The arrays are writable: a written page becomes private to the process, and the file never changes. An array that is
+    not aligned in the file is copied.
 
     Parameters
     ----------
@@ -69,7 +69,7 @@ def save_file(
     Raises
     ------
     SafetensorError
-        safetensors has no such element type, or a name is reserved.
+        safetensors lacks the element type, or a name is reserved.
     TypeError
         A name, or a metadata key or value, is not a str.
     OSError

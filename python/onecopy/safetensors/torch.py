@@ -28,7 +28,7 @@ def load_file(filename: str | os.PathLike[str], device: Any = "cpu", *, backend:
         Path of a safetensors file.
     device
         The device of the tensors. Tensors for a device other than the CPU are read and copied there; for "cuda",
-        copying is as fast as from pinned memory if the file is in the page cache (`onecopy.torch.load`).
+        copying is as fast as from pinned memory if the file is in the page cache (see `onecopy.torch.load`).
     backend
         "mmap": tensors on a mapping. "pread": the file is read into private memory.
 
@@ -73,7 +73,7 @@ def save_file(
     RuntimeError
         Tensors share memory (see `save_model`), or a tensor is on the meta device.
     SafetensorError
-        safetensors has no such element type, or a name is reserved.
+        safetensors lacks the element type, or a name is reserved.
     TypeError
         A name, or a metadata key or value, is not a str.
     OSError
@@ -169,7 +169,7 @@ def load_model(
     *,
     backend: str = "mmap",
 ) -> tuple[set[str], list[str]]:
-    """Copy weights from a file that `save_model` wrote into a module. Its parameters stay the same objects.
+    """Load the weights that `save_model` wrote: copy them to a module, whose parameters stay the same objects.
 
     The copies are private to the process. With `onecopy.auto`, the weights are instead moved to the file's mapping, as
     is always the case with `onecopy.torch.load_into`.
@@ -193,7 +193,7 @@ def load_model(
     Raises
     ------
     RuntimeError
-        A shape differs, or, with `strict`, a name.
+        A shape differs, or, with `strict`, the names differ.
     SafetensorError, OSError
         As for `load_file`.
 
