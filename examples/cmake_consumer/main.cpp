@@ -1,4 +1,4 @@
-// Saves an index, opens it in place, and asks it: consumer FILE
+// Saves an index, opens it in place, and queries it: consumer FILE
 #include <algorithm>
 #include <iostream>
 
