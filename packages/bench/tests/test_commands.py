@@ -28,7 +28,7 @@ from onecopy_bench.record import Row
         (["stories", "-o", "page.pdf"], "'page.pdf' must end in .md, .svg or .png"),
         (["report"], "Missing argument 'RECORD...'"),
         (["report", "r", "-o", "x.pdf"], "'x.pdf' must end in .md, .svg or .png"),
-        (["run", "-o", "x.svg", "--", "true"], "there is no picture of 'run'"),
+        (["run", "-o", "x.svg", "--", "true"], "'run' records cannot be drawn as a picture"),
         (["run"], "Missing argument '-- COMMAND...'"),
         (["run", "--ready", "", "--", "true"], "the text must not be empty"),
         (["run", "--", "no-such-program"], "program 'no-such-program' not found"),

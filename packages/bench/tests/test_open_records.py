@@ -89,7 +89,7 @@ def test_no_ratio_of_a_copy_is_told_where_fresh_memory_is_slow():
     record = record_of(touch_ms=100.0)
     assert (cells_of(record, 0)["copy"][1], cells_of(record, 0)["numpy.memmap"][1]) == ("-", "1.25")
     assert "First touch of fresh anonymous memory: 1.0 (1.0-1.0) GB/s for first-touch-4k" in said(record)
-    assert "do not carry over to other machines, and none is shown here" in said(record)
+    assert "do not carry over to other machines and are not shown here" in said(record)
     unknown = replace(record, samples=tuple(s for s in record.samples if not s.row.startswith("first-touch")))
     assert "Without a control" in said(unknown)
 
@@ -98,7 +98,7 @@ def test_a_file_held_once_is_said_in_one_plain_sentence():
     once = "4 processes hold 91 MB once instead of 4 times: 92 MB in total (PSS minus 4 empty interpreters)"
     assert f"{once} against 364 MB for copies." in said(record_of())
     assert "4 processes hold 91 MB 2.00 times, not once: 182 MB in total" in said(record_of(pss=182.0))
-    alone = "1 process holds the 91 MB in the page cache, where others can share them, and 0.5 MB of its own"
+    alone = "1 process holds the 91 MB in the page cache, where others can share it, and 0.5 MB of private memory"
     assert alone in said(record_of(n=1))
 
 

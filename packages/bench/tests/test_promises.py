@@ -68,7 +68,7 @@ def test_a_run_that_is_interrupted_ends_all_copies_and_says_how_to_go_on(tmp_pat
         parent.send_signal(number)
         _, said = parent.communicate(timeout=60)
     assert parent.returncode == 130
-    assert b"the samples so far are in r.jsonl: continue with --resume" in said
+    assert b"the samples so far are in r.jsonl; use --resume to continue" in said
     until(lambda: not any(map(is_alive, pids())), "the end of the copies")
 
 

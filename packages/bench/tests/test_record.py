@@ -117,7 +117,7 @@ def test_facts_about_the_machine_are_plain_and_nameless(model):
 
 def test_an_empty_file_and_a_folder_are_refused_before_anything_runs(tmp_path):
     (tmp_path / "empty").touch()
-    with pytest.raises(ValueError, match="holds no data: 0 bytes"):
+    with pytest.raises(ValueError, match="contains no data: 0 bytes"):
         SCENARIO.run(tmp_path, Options(file=str(tmp_path / "empty")))
     with pytest.raises(ValueError, match="not a regular file"):
         SCENARIO.run(tmp_path, Options(file=str(tmp_path)))

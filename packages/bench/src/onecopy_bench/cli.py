@@ -50,7 +50,7 @@ BACKED = (
     "Before each sample, touch and free as much memory as it needs. If the host of a virtual machine reclaims free"
     " memory, new memory is slower than disks, and times cannot be compared with those of other machines."
 )
-JSON = "Write the record here, a line per sample as it is taken; '-': to stdout at the end, without tables."
+JSON = "Write each sample to this file as it is taken; '-': write the record to stdout at the end, without tables."
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class _Common(Settings):
 class Output:
     """A run's folder and output files, and whether to resume an interrupted run."""
 
-    folder: str | None = option(None, "Folder for the files.  [default: here]", kind="folder")
+    folder: str | None = option(None, "Folder for temporary files.  [default: the working folder]", kind="folder")
     outputs: tuple[Path, ...] = option(
         (), "Write a page (.md) or a picture (.svg, .png).", "-o", "--output", kind="file",
         metavar="OUT",
@@ -82,7 +82,7 @@ class Output:
             if path.suffix not in SUFFIXES:
                 raise click.BadParameter(f"{path.name!r} must end in .md, .svg or .png", param_hint="-o")
             if without_picture and path.suffix != ".md":
-                raise click.BadParameter(f"there is no picture of {without_picture!r}", param_hint="-o")
+                raise click.BadParameter(f"{without_picture!r} records cannot be drawn as a picture", param_hint="-o")
         for path in (*self.outputs, *([Path(self.json_path)] if self.json_path else [])):
             if not path.absolute().parent.is_dir():
                 raise click.UsageError(f"the folder of '{path}' does not exist")
@@ -233,7 +233,7 @@ def interruptible(json_path: str | None) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         if json_path not in (None, "-"):
-            click.echo(f"\nonecopy: the samples so far are in {json_path}: continue with --resume", err=True)
+            click.echo(f"\nonecopy: the samples so far are in {json_path}; use --resume to continue", err=True)
         raise
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -308,7 +308,7 @@ _NAMES = tuple(story.name for story in STORIES)
 @command.command("stories")
 @click.option(
     "--story", "names", type=click.Choice(_NAMES), multiple=True, default=_NAMES, show_default="all",
-    help="Which. Repeatable.",
+    help="Story to measure. Repeatable.",
 )  # fmt: skip
 @OPTIONS["rounds"]
 @OPTIONS["quick"]
@@ -326,7 +326,7 @@ def stories(
 
     Each story is a scenario of `onecopy bench`, with options that keep it within its share of 20 minutes. It shows the
     published figure and its source, the same measurement on this machine, and onecopy's result, all from one run. All
-    data is synthetic, at most 6 GB at a time. If a package is missing, its row or story says so. `pip install
+    data is synthetic, at most 6 GB at a time. If a package is missing, the report says which. `pip install
     'onecopy-bench[rivals]'` installs everything except nginx and the C++ programs of the index and of the slow file
     system, which must be built in a checkout. `make stories` sets everything up.
     """
@@ -342,7 +342,7 @@ def stories(
     else:
         show(page.heading(found), [page.overview(found, shown)], page.sentences(found, shown))
     if not any(found.of(story) for story in selected):
-        raise click.ClickException("no story could be measured")
+        raise click.ClickException("none of the selected stories (published measurements) could be measured")
 
 
 def _report_outcome(story: Story, outcome: Any) -> None:

@@ -62,7 +62,7 @@ def end_copy() -> int:
 
 
 def steps(command: Sequence[str], ready: str | None, hold_s: float, limit_s: float) -> Steps:
-    """Start the copy, wait until it has printed a text (None: exited with status 0), hold it, and stop it.
+    """Start a copy, wait until it prints a text (None: exits with status 0), keep it running, and stop it.
 
     Raise SampleError if the copy ends too early or is not ready in time.
     """

@@ -169,7 +169,7 @@ def _capped_mosaic(work: Work, images: list[Any]) -> Any:
 
 def _sync_ours(work: Work, _: list[Any], canvas: Any) -> None:
     canvas.flush()
-    _sync(work.place("store"))  # images there can be decoded again, so they are not flushed before
+    _sync(work.place("store"))  # these images can be decoded again, so they have not been flushed
 
 
 _DECODERS = ("numpy", "tifffile", "imagecodecs")
@@ -310,7 +310,7 @@ class Options(Settings):
     columns: int = option(4, "Number of images side by side.")
     cap: int = size_option("128MiB", "Memory limit of the canvas of 'onecopy, capped'.")
     limit: int = size_option("256MiB", "Limit of private memory in the case with a limit.")
-    ways: tuple[str, ...] = option(NAMES, "What is compared.", "--way", choices=NAMES)
+    ways: tuple[str, ...] = option(NAMES, "Method to measure.", "--way", choices=NAMES)
     inputs: tuple[str, ...] = option(tuple(INPUTS), "Kind of files that are read.", "--input", choices=tuple(INPUTS))
     syncs: tuple[bool, ...] = (False, True)
 
@@ -368,7 +368,7 @@ def _take(method: Method, work: Work, settings: dict[str, Any], options: Options
         numbers = {name: float(value) for name, value in message.items() if name != "phase"} | sampler.peaks()
         written = difference(disk_bytes(folder, written=True), before)
         points = tuple(sampler.points)
-        expect_same(workers.step("checked")[0]["checksum"], wanted, "the canvas and the one that numpy makes")
+        expect_same(workers.step("checked")[0]["checksum"], wanted, "the checksums of the canvas and of NumPy's canvas")
         workers.step("dropped")
         back = sampler.until_back(BACK, BACK_S)
         workers.dismiss()
@@ -453,8 +453,8 @@ DRAWN = {
 def _described(record: Record) -> str:
     data = record.data
     return (
-        f"{record.options['count']} of {' x '.join(map(str, data['shape']))} bytes, "
-        f"{data['decoded'] / MB:.1f} MB decoded ({data['compressed'] / MB:.1f} MB compressed), and a canvas of as much"
+        f"{record.options['count']} images of {' x '.join(map(str, data['shape']))} bytes, "
+        f"{data['decoded'] / MB:.1f} MB decoded ({data['compressed'] / MB:.1f} MB compressed), and a canvas as large"
     )
 
 
@@ -463,7 +463,7 @@ SCENARIO = Scenario(
     """Measure decoding and stitching: several images held at once, and one canvas of all of them.
 
     The methods use the heap, numpy.memmap, Pillow, pyvips, zarr, and oc.images with oc.scratch. They run with and
-    without flushing everything to the disk, and with a limit of private memory. The page cache is counted.
+    without flushing everything to the disk, and with a limit on private memory. The page cache is measured too.
     """,
     Options(),
     plan,

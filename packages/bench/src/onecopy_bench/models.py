@@ -50,7 +50,7 @@ _PACKED = {
 
 
 def _normal(random: np.random.Generator, shape: tuple[int, ...], inputs: int = 1) -> NDArray[np.float32]:
-    """Return random weights, so that outputs are about as large as inputs."""
+    """Return random weights, scaled so that outputs are about as large as inputs."""
     return random.standard_normal(shape, np.float32) / np.float32(inputs**0.5)
 
 
@@ -138,8 +138,8 @@ _IN_PLACE = _MAPPED | {"session.use_ort_model_bytes_for_initializers": "1"}
 class Method(Peer):
     """A method of opening one file in a model's folder, with SessionOptions that contain these entries.
 
-    `mode`: that of a session of onecopy. `packs`: kernels use packed weights; methods with equal `packs` produce equal
-    outputs. `prepares`: the method builds a file once per machine, before anything is measured.
+    `mode`: the mode of a session of onecopy. `packs`: kernels use packed weights; methods with equal `packs` produce
+    equal outputs. `prepares`: the method builds a file once per machine, before anything is measured.
     """
 
     file: str
@@ -162,7 +162,7 @@ def _expect_mode(session: Any, mode: str) -> None:
     # Where no kernel packs weights, the file that was saved once per machine is opened as "direct".
     wanted = {"auto": ("prepacked", "read", "direct"), "prepacked": ("prepacked", "direct")}.get(mode, (mode,))
     if session.onecopy.mode not in wanted:
-        raise RuntimeError(f"the session has the mode {session.onecopy.mode!r}: {session.onecopy.reason}")
+        raise RuntimeError(f"the session has the unexpected mode {session.onecopy.mode!r}: {session.onecopy.reason}")
 
 
 def _method(name: str, detail: str, file: str, mode: str = "", **more: Any) -> Method:
@@ -270,8 +270,8 @@ class Options(Settings):
 
     file: str | None = option(None, "Your own .onnx file, instead of synthetic models.", kind="existing", is_path=True)
     models: tuple[str, ...] = option(tuple(MODELS), "Synthetic model to measure.", "--model", choices=tuple(MODELS))
-    ways: tuple[str, ...] = option(NAMES, "How the file is opened.", "--way", choices=NAMES)
-    processes: tuple[int, ...] = option((1, 4), "Number of processes that open it at once.")
+    ways: tuple[str, ...] = option(NAMES, "Method to measure.", "--way", choices=NAMES)
+    processes: tuple[int, ...] = option((1, 4), "Number of processes that open the model at the same time.")
     batches: tuple[int, ...] = option((1, 64), "Size of the first free axis of the inputs.", "--batch")
     runs: int = option(20, "Number of timed runs of each batch.")
     threads: int = option(1, "Number of threads of a session; 0: ONNX Runtime decides.", at_least=0)
@@ -378,15 +378,15 @@ def _tables(record: Record) -> Iterator[Table]:
 def _described(record: Record) -> str:
     files = ", ".join(f"{name} ({size / MB:.1f} MB)" for name, size in record.data.items())
     threads = record.options["threads"]
-    return f"{files}, {counted(threads, 'thread') if threads else 'the usual number of threads'} a session"
+    return f"{files}, {counted(threads, 'thread') if threads else 'the default number of threads'} per session"
 
 
 SCENARIO = Scenario(
     NAME,
     """Measure ONNX Runtime sessions, opened in several ways: time to create, memory of all processes, time of a run.
 
-    Models are synthetic (an embedding with matrix products of 768 MB, convolutions of 94 MB, the first one with 8-bit
-    weights), or your own. Each is written as .onnx with its weights inside and outside, as .ort and with packed
+    Models are synthetic (an embedding with matrix products of 768 MB, convolutions of 94 MB, the first one again with
+    8-bit weights), or your own. Each is written as .onnx with its weights inside and outside, as .ort, and with packed
     weights. Needs onnx and onnxruntime, and 6 GB of disk. Outputs are compared with those of ONNX Runtime alone, bit by
     bit. """,
     Options(),

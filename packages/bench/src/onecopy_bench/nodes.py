@@ -86,12 +86,12 @@ def _downloaded(name: str, place: Place) -> Arrays:
 
 
 def _runai(name: str, _: Place) -> Arrays:
-    os.environ.setdefault("RUNAI_STREAMER_S3_TIMEOUT", "300")  # s; by default 16 processes on 2 CPUs fail
+    os.environ.setdefault("RUNAI_STREAMER_S3_TIMEOUT", "300")  # s; with the default, 16 processes on 2 CPUs fail
     found = {}
     with module("runai_model_streamer").SafetensorsStreamer() as streamer:
         streamer.stream_file(f"s3://{name}")
         for one, tensor in streamer.get_tensors():
-            found[one] = tensor.numpy().copy()  # the buffer is used again
+            found[one] = tensor.numpy().copy()  # the buffer is reused
     return found
 
 
@@ -106,7 +106,7 @@ class _Box:
 
 
 def _ray_put(name: str, place: Place) -> Arrays:
-    """Load the file in one process, which calls ray.put; all others get it from the object store of their node."""
+    """Load the file in one process, which calls ray.put; the others get it from the object store of their node."""
     ray = module("ray")
     if (place.node, place.number) == (0, 0):
         box = ray.remote(_Box).options(name="box", namespace="bench", num_cpus=0)
@@ -283,7 +283,7 @@ class Options(Settings):
     arrays: int = option(32, "Number of arrays of the model.")
     nodes: tuple[int, ...] = option((2, 4), "Number of nodes.", "--nodes")
     links: tuple[float, ...] = option((1.0, 5.0), "Speed of the link of each node, in Gbit/s.", "--link")
-    ways: tuple[str, ...] = option(NAMES, "How the model is loaded.", "--way", choices=NAMES)
+    ways: tuple[str, ...] = option(NAMES, "Method to measure.", "--way", choices=NAMES)
 
 
 def plan(setup: Setup, options: Options) -> Plan:
@@ -400,7 +400,7 @@ def _torchrun_job(network: Network) -> Iterator[dict[str, object]]:
         assert agent.stdin is not None
         assert agent.stdout is not None
         if agent.stdout.readline() != b"serves\n":
-            raise SampleError("failed", "the store of the agent did not start")
+            raise SampleError("failed", "the store of the torchrun agent did not start")
         yield {
             "MASTER_ADDR": host,
             "MASTER_PORT": port,
@@ -446,7 +446,7 @@ def _title(record: Record, case: Case) -> str:
 
 def _described(record: Record) -> str:
     processes, size = counted(record.options["processes"], "process", "processes"), record.data["file"] / MB
-    return f"{size:.0f} MB behind a URL, {processes} a node"
+    return f"{size:.0f} MB behind a URL, {processes} per node"
 
 
 SCENARIO = Scenario(

@@ -31,7 +31,7 @@ STYLE = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.spines.left": False,
-    "svg.hashsalt": "onecopy",  # the same records give the same file
+    "svg.hashsalt": "onecopy",  # the same records produce the same file
     "svg.fonttype": "none",  # text stays text
 }
 WIDTH, PER_BAR, HEAD = 9.2, 0.3, 0.75
@@ -98,7 +98,7 @@ def draw_stacked(figure: Any, parts: Mapping[str, Sequence[Panel]]) -> None:
 
 
 def by_case(drawn: Mapping[str, Compute]) -> Callable[[Any, Record], None]:
-    """Return a function that draws a record, with bars for each case in which at least one of the numbers is known."""
+    """Return a function that draws a record, with bars for each case in which at least one number was measured."""
 
     def panels_of(record: Record, case: Case) -> list[Panel]:
         panels, ours = [], {row.name for row in record.rows if row.ours}

@@ -30,7 +30,7 @@ FUSE_LIFETIME_S = 7200
 PLACES = ("disk", "128K", "fuse")
 READ_AHEAD = 128 << 10
 """The readahead of loop disks: the kernel's default, which most disks use."""
-MEMORY = Path("/dev/shm")  # noqa: S108 - a file system in memory, not a name that others could have taken
+MEMORY = Path("/dev/shm")  # noqa: S108 - a file system in memory, not a file name that another user could have created
 
 
 class Unavailable(Exception):
@@ -105,7 +105,7 @@ def high_latency(folder: Path, seconds: float) -> Iterator[Path]:
             yield mount
         finally:
             with undisturbed():
-                _unmount(mount)  # first: without its server, the kernel answers nothing there
+                _unmount(mount)  # before the server ends: afterwards, all accesses would fail
                 server.kill()
 
 
@@ -119,7 +119,7 @@ def loop_disk(folder: Path, size: int, read_ahead: int = READ_AHEAD) -> Iterator
         raise Unavailable("a loop device needs root")
     room, free = size + size // 16 + (64 << 20), shutil.disk_usage(folder).free
     if free < room:
-        raise Unavailable(f"a loop device needs {room / 1e6:.0f} MB in {folder}, {free / 1e6:.0f} MB are free")
+        raise Unavailable(f"a loop device needs {room / 1e6:.0f} MB in {folder}, but {free / 1e6:.0f} MB are free")
     mount = Path(tempfile.mkdtemp(prefix="onecopy-bench-"))
     try:
         with undisturbed():
@@ -136,13 +136,13 @@ def _make_disk(folder: Path, mount: Path, size: int, read_ahead: int) -> None:
         with image.open("wb") as file:
             file.truncate(size)
         device = call("losetup", "--find", "--show", "--direct-io=on", str(image))
-        ready = "nodiscard,lazy_itable_init=0,lazy_journal_init=0"  # nothing is left to be done later
+        ready = "nodiscard,lazy_itable_init=0,lazy_journal_init=0"  # no initialisation is left for later
         call("mkfs.ext4", "-q", "-b", "4096", "-m", "0", "-E", ready, device)
         Path("/sys/block", Path(device).name, "queue/read_ahead_kb").write_text(str(read_ahead // 1024))
         call("mount", device, str(mount))
     finally:
         if device:
-            call("losetup", "--detach", device)  # the kernel does it with the last user
+            call("losetup", "--detach", device)  # takes effect after the last use
         image.unlink(missing_ok=True)
         folder.rmdir()
 
@@ -160,7 +160,7 @@ def _unmount(mount: Path) -> None:
 def call(*command: str) -> str:
     """Return the output of a command. If it fails, raise Unavailable with its error output."""
     try:
-        # In a group of its own: Ctrl-C is for us, and comes when the command has done its work.
+        # In its own process group, so that Ctrl-C does not interrupt it: it only reaches this process.
         done = subprocess.run(command, capture_output=True, text=True, check=False, process_group=0)
     except OSError as error:
         raise Unavailable(f"{command[0]}: {error.strerror}") from error

@@ -74,7 +74,7 @@ def memory_of(pid: int) -> proc.Rollup:
     try:
         return proc.rollup(pid)
     except ProcessLookupError as error:
-        raise SampleError("crashed", "died while its memory was measured") from error
+        raise SampleError("crashed", "the process died while its memory was measured") from error
 
 
 class Worker:
@@ -106,7 +106,7 @@ class Worker:
         self._received += piece
         if b"\n" not in self._received:
             if len(self._received) > MAX_LINE:
-                raise SampleError("odd output", f"{len(self._received)} bytes without an end of line")
+                raise SampleError("odd output", f"the process wrote {len(self._received)} bytes without an end of line")
             return None
         line, _, self._received = self._received.partition(b"\n")
         try:
@@ -124,7 +124,7 @@ class Worker:
         try:
             status = self._process.wait(max(seconds, 0))
         except subprocess.TimeoutExpired:
-            raise SampleError("timeout", "measured, but it did not exit") from None
+            raise SampleError("timeout", "the process was measured but did not exit") from None
         if status != 0:
             raise self._gone("after it was asked to exit")
 
@@ -138,7 +138,7 @@ class Worker:
 
     def close(self) -> None:
         """Kill the process, its group and its descendants if they are alive, wait for it, and close the pipes."""
-        for _ in range(2):  # what they start meanwhile
+        for _ in range(2):  # again, for processes that started meanwhile
             for pid in family_of([self.pid])[:0:-1]:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)

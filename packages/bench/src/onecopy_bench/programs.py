@@ -40,7 +40,7 @@ class Program(Peer):
     """A program: `make` writes a file of about the given size in bytes, and each process calls `load` and `answer`.
 
     `answer` takes the number of the request, and returns a number that depends on all the data. `rewritten` is the name
-    of the program, if any, that does the same work with a mapped file, and with other calls. `immutable`: also measure
+    of the program, if any, that does the same work with a mapped file and different calls. `immutable`: also measure
     the program with its folder declared immutable, so that no snapshot is made.
     """
 
@@ -121,7 +121,7 @@ PROGRAMS = (
 
 
 def serve(name: str, path: str, workers: int, requests: str) -> None:
-    """Start the workers, let them answer requests after all have loaded the file, report it, and wait for the end."""
+    """Start the workers, have them answer requests once all have loaded the file, print `ANSWERED`, and wait."""
     command = [sys.executable, "-P", "-m", MODULE, "worker", str(os.getpid()), str(monotonic_ns())]
     arguments = [name, path, requests]
     pipes: list[Any] = [
@@ -139,7 +139,7 @@ def serve(name: str, path: str, workers: int, requests: str) -> None:
 
 
 def work(parent: str, start: str, name: str, path: str, requests: str) -> None:
-    """Run one worker: load, answer, write the measurements, and hold."""
+    """Run one worker: load the file, answer requests, write the measurements, and wait until stdin is closed."""
     from onecopy.memory.proc import rollup
 
     die_with(int(parent))

@@ -285,14 +285,14 @@ class Log:
         try:
             with self.path.open("a" if self._begun else "w") as file:
                 file.write(line)
-        except OSError as error:  # that of a full disk does not name the file
+        except OSError as error:  # the error for a full disk does not name the file
             raise OSError(error.errno, error.strerror, str(self.path)) from None
         self._begun = True
 
     def _refuse_another_run(self, then: Record, now: Record) -> None:
         for name in ("commit", "machine", "options", "data", "rows", "absent"):
             was, is_now = getattr(then, name), getattr(now, name)
-            if name == "options":  # seconds of waiting change no number
+            if name == "options":  # the limit of waiting affects no measurement
                 was, is_now = ({**each, "idle_wait": None} for each in (was, is_now))
             if was != is_now:
                 facts = f"{name} was {str(was)[:200]} and is now {str(is_now)[:200]}"

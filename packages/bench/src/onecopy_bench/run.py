@@ -52,7 +52,7 @@ COMMAND, BASELINE, REWRITTEN, MAPPED = "command", "baseline", "rewritten", "mapp
 UNDER = (sys.executable, "-P", "-m", "onecopy", "run", "--quiet")
 HOLD = "Milliseconds to wait after all copies are ready, before memory is measured."
 BASE = "Another command (quoted as one word) to compare with COMMAND in each round."
-PROGRAM = "Instead of COMMAND, a program that loads a file in -n workers: under onecopy run, as it is, and rewritten."
+PROGRAM = "Instead of COMMAND, a program that loads a file in -n workers: with onecopy run, without it, and rewritten."
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +86,8 @@ def plan(setup: Setup, options: Options) -> Plan:
             setup.say(f"writing the file of {program.name}", at, len(chosen))
             found, data[program.name] = _trials_of(program, setup.place / f"program-{at}", options)
             trials += found
-        rows = [Row(COMMAND, "under onecopy run"), Row(BASELINE, "as it is")]
-        rows += [Row(REWRITTEN, "as it is, its file or its calls changed")] if any(p.rewritten for p in chosen) else []
+        rows = [Row(COMMAND, "under onecopy run"), Row(BASELINE, "without onecopy run")]
+        rows += [Row(REWRITTEN, "its file or calls changed")] if any(p.rewritten for p in chosen) else []
         rows += [Row(MAPPED, "under onecopy run --map FOLDER")] if any(p.immutable for p in chosen) else []
     else:
         commands = {COMMAND: options.command, BASELINE: tuple(shlex.split(options.baseline or ""))}
@@ -188,7 +188,7 @@ def _disk_bytes(paths: Sequence[str]) -> int | None:
 
 
 def _sum(name: str, unit: float = MB) -> Callable[[Sample], float | None]:
-    """Return a function that sums a number over all copies, or returns None if the number of any copy is unknown."""
+    """Return a function that sums a number over all copies, or returns None if it is unknown for any copy."""
     return lambda s: sum(p[name] for p in s.processes) / unit if all(name in p for p in s.processes) else None
 
 

@@ -134,7 +134,7 @@ class Attempt:
         self.started = datetime.now(UTC).isoformat(timespec="milliseconds")
 
     def begin(self) -> None:
-        """Back the memory and wait, for trials that do not prepare the page cache."""
+        """Back the memory and wait; for trials that do not prepare the page cache."""
         self.back()
         self.wait()
 

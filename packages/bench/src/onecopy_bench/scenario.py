@@ -114,7 +114,7 @@ class Plan(NamedTuple):
 
     `rows` lists the rows of the tables, and `trials` the trials of a round. `data` describes the measured data, and
     `absent` lists what cannot be measured on this machine. The record describes the disk that contains the file or
-    folder `disk` (None: `files`). `files` must not change during the run. The record shows `options` if given.
+    folder `disk` (None: the run's folder). `files` must not change during the run. The record shows `options` if given.
     """
 
     rows: Iterable[Any]

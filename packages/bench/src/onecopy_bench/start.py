@@ -87,11 +87,11 @@ METHODS = (
         wait=lambda begun: _warmed(*begun),
     ),
     Method(
-        "warm early, no wait", "the same, and copied while it may still be read", ours=True, begin=_warming,
+        "warm early, no wait", "the same, but copied while the file may still be read", ours=True, begin=_warming,
         wait=lambda begun: _view(begun[0]),
     ),
     Method(
-        "willneed", "madvise(MADV_WILLNEED) of all before the work",
+        "willneed", "madvise(MADV_WILLNEED) on the whole file before the work",
         begin=_willneed, wait=lambda mapped: np.frombuffer(mapped, np.uint8),
     ),
     Method(
@@ -144,7 +144,7 @@ def steps(method: str, path: str = "", piece: int = 1, units: int = 0) -> Steps:
     prepare(("onecopy.files.mapping", "onecopy.files.page_cache"))
     yield "ready", {}
     chosen = named(METHODS, method)
-    buffer = np.ones(piece, np.uint8)  # written, so that its own pages are there
+    buffer = np.ones(piece, np.uint8)  # written, so that its pages are allocated
     start = perf_counter_ns()
     begun = chosen.begin(path)
     at_work = perf_counter_ns()
@@ -172,7 +172,7 @@ class Options(Settings):
     size: int = size_option("2GiB", "Size of the weights.")
     work_s: float = option(5.0, "Duration of the other work alone, in seconds.", at_least=0.0)
     piece: int = size_option("16MiB", "Bytes that are copied at once.")
-    ways: tuple[str, ...] = option(NAMES, "When the file is read, and by which process.", "--way", choices=NAMES)
+    ways: tuple[str, ...] = option(NAMES, "When and by which process the file is read.", "--way", choices=NAMES)
     places: tuple[str, ...] = option(("disk", "128K"), PLACE, "--place", choices=PLACES)
 
 
@@ -187,7 +187,7 @@ def plan(setup: Setup, options: Options) -> Plan:
             spots.append(spot_of(name, source, setup.stack))
         except Unavailable as reason:
             absent.append(Absent(f"place {name}", str(reason)))
-    # As much work as takes the seconds that were asked for, by a process that does nothing else.
+    # The number of units that take `work_s` seconds in a process that does nothing else.
     units = round(options.work_s * 1e9 / call_once(options.timeout, pace))
     starts = enumerate(range(0, options.size, options.piece))
     pieces = (Piece(str(n), at, min(options.piece, options.size - at)) for n, at in starts)
@@ -249,16 +249,16 @@ def _title(record: Record, case: Case) -> str:
 
 
 def _described(record: Record) -> str:
-    return f"{record.data['bytes'] / MB:.1f} MB of weights, cold, beside {record.options['work_s']:g} s of other work"
+    return f"{record.data['bytes'] / MB:.1f} MB of weights, cold, and {record.options['work_s']:g} s of other work"
 
 
 SCENARIO = Scenario(
     NAME,
     """Measure the start of a program: other work, and then a copy of all weights out of a cold file, as to a device.
 
-    The file is not warmed, warmed when it is needed, or warmed from the very start beside the work; the peers are
-    numpy.fromfile, and `cat` in the background. Each sample is a fresh process, and starts with a file that is verified
-    to be evicted. """,
+    The file is not warmed, warmed when it is needed, or warmed from the start, in parallel with the work. The
+    peers are numpy.fromfile and `cat` in the background. Each sample is a fresh process, and the file is evicted
+    before it. """,
     Options(),
     plan,
     _described,

@@ -55,13 +55,13 @@ class Options(Settings):
     timeout: float = 300.0
     idle_wait: float = 30.0
     program: str | None = option(
-        None, "bench_structs.  [default: that of the checkout's release build]", metavar="PATH", is_path=True
+        None, "The program bench_structs.  [default: from the release build]", metavar="PATH", is_path=True
     )
     size: int = size_option("500MB", "Minimum size of the index.")
     genome: str | None = option(None, "A FASTA file.  [default: synthetic]", kind="existing", is_path=True)
     questions: int = option(1_000_000, "Number of questions that a process answers.")
-    modes: tuple[str, ...] = option(NAMES, "How the file is opened.", "--mode", choices=NAMES)
-    processes: int = option(4, "Number of processes at once, from a warm cache.", "-n", "--processes")
+    modes: tuple[str, ...] = option(NAMES, "Way to open the file.", "--mode", choices=NAMES)
+    processes: int = option(4, "Number of simultaneous processes, with a warm cache.", "-n", "--processes")
 
 
 def build(program: Path, folder: Path, options: Options) -> dict[str, int]:

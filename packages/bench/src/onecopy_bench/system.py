@@ -234,7 +234,7 @@ def evict(path: str | os.PathLike[str]) -> int | None:
     with Path(path).open("rb", buffering=0) as file:
         with contextlib.suppress(OSError):  # a read-only file system has nothing to write back
             os.fdatasync(file.fileno())
-        for _ in range(3):  # scanners of the kernel sometimes hold a page for an instant, which then stays
+        for _ in range(3):  # a page that a kernel scanner is using is not dropped
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             if not (left := cached_bytes(path)):
                 break

@@ -24,7 +24,7 @@ text { font: 22px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-seri
   .other { fill: #ff8a3d }
 }
 """
-"""The page has a background of its own, because a reader can choose another scheme for the page around it."""
+"""The picture has its own background, because its scheme can differ from that of the page around it."""
 WIDTH, LONGEST, EDGE = 720, 540, 24
 
 

@@ -3,13 +3,13 @@
     python -P -m onecopy_bench.worker MODULE PARENT
 
 The first line of stdin contains the steps' arguments, pickled by the parent. `MODULE.steps(**arguments)` is a
-generator. It yields the name of a phase and a message, which the worker writes as a line of JSON, and continues when
+generator. It yields the name of a phase and a message, which the worker writes as a line of JSON. It continues when
 the parent writes "go":
 
     -> arguments
     <- {"phase": "ready"}          imports are done; the parent measures the memory of the empty process
     -> go
-    <- {"phase": ..., ...}         one line per step; the process then holds what it has
+    <- {"phase": ..., ...}         one line per step; the process then keeps its data
     -> exit
 
 Clocks start after a "go", so no time includes the start of a process. If the parent dies, the process is ended by a
@@ -117,5 +117,5 @@ def main(module: str, parent: str) -> None:
     running.close()
 
 
-if __name__ == "__main__":  # by its name, so that SampleError is that of the steps
+if __name__ == "__main__":  # imported by name, so that it shares SampleError with the steps
     importlib.import_module("onecopy_bench.worker").main(*sys.argv[1:])

@@ -66,8 +66,8 @@ class Job:
 class Opened(NamedTuple):
     """An open file, as returned by a loader.
 
-    `arrays` yields each piece with its name (None: the loader does not keep the data). `warm` runs on the second clock,
-    before the pages are touched, and returns notes for the record. `keep` stays alive while memory is measured.
+    `arrays` yields each piece's name and data; it is None if the loader keeps no data. `warm`, which the second clock
+    includes, runs before the pages are touched and returns notes. `keep` stays alive while memory is measured.
     """
 
     arrays: Callable[[], Iterable[Location]] | None
@@ -82,7 +82,7 @@ def open_nothing(_: Job) -> Opened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loader(Peer):
-    """A way to load a file. `detail` describes the measured call, which `open` makes in the measured process.
+    """A way to load a file. `detail` describes the measured call, and `open` makes it in the measured process.
 
     The measured process imports the `optional` modules that are installed. With the role "row", all processes load at
     the same time; a "ceiling" or "control" runs in one process. `reads_pt`: the loader needs the tensors as a .pt file
@@ -287,7 +287,7 @@ def _into(name: str, detail: str, *, warm: bool) -> Loader:
     return Loader(
         name, detail, open=partial(_open_load_into, warm=warm), needs=("torch", *ONECOPY), kinds=ONE,
         optional=("onecopy.frameworks.torch._load", "ml_dtypes"),
-        by_request=True,  # it costs a module what `map` costs arrays
+        by_request=True,  # costs as much for a module as `map` for arrays
     )  # fmt: skip
 
 
@@ -336,7 +336,7 @@ ROWS = (
     Loader("numpy.fromfile", "one read", open=partial(_open_whole, load=np.fromfile), needs=("numpy",), private=1.0),
     Loader("empty", "imports only", uses_cache=False),
 )  # fmt: skip
-"""The other rows are shown relative to the first one."""
+"""The loaders that are compared; the last one is a baseline that opens nothing."""
 
 
 def _beside(name: str, detail: str, role: Role, private: float, opens: Callable[[Job], Opened]) -> Loader:

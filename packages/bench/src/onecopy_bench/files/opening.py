@@ -96,13 +96,13 @@ def first_touch(record: Record) -> Iterator[str]:
     rates = touch_rates(record)
     words = ", ".join(f"{r.median:.1f} ({r.low:.1f}-{r.high:.1f}) GB/s for {name}" for name, r in rates.items())
     slow = (
-        f" Below {SLOW_MEMORY_GB_PER_S:g} GB/s, ratios of times of copies and maps do not carry over to other machines,"
-        " and none is shown here; megabytes do."
+        f" Below {SLOW_MEMORY_GB_PER_S:g} GB/s, time ratios of copies and mappings do not carry over to other machines"
+        " and are not shown here; megabytes do carry over."
     )
     if rates:
         yield f"First touch of fresh anonymous memory: {words}.{'' if times_carry_over(record) else slow}"
     else:
-        yield "Without a control, it is unknown whether times of copies and maps carry over to other machines."
+        yield "Without a control, it is unknown whether the times of copies and mappings carry over to other machines."
 
 
 PARTS: dict[str, tuple[Column, ...]] = {
@@ -118,7 +118,7 @@ PARTS: dict[str, tuple[Column, ...]] = {
         ("peak\nprivate MB", peak),
         ("huge\npages MB", huge),
     ),
-    "what the kernel counted, of all processes": (
+    "kernel counters, sum of all processes": (
         ("read from\ndisk MB", tables.plain("disk_bytes", MB)),
         ("major\nfaults", tables.per_sample(tables.total("major_faults", 1))),
         ("minor\nfaults", tables.per_sample(tables.total("minor_faults", 1))),
@@ -166,8 +166,8 @@ def _sharing(record: Record, case: Case) -> Iterator[str]:
     n, size = int(case[1]), record.data["size"] / MB
     against = f" against {number(copied)} MB for copies." if copied is not None else "."
     if n == 1:
-        cached = f"1 process holds the {number(size)} MB in the page cache, where others can share them,"
-        yield f"{cached} and {number(max(own, 0))} MB of its own{against}"
+        cached = f"1 process holds the {number(size)} MB in the page cache, where others can share it,"
+        yield f"{cached} and {number(max(own, 0))} MB of private memory{against}"
         return
     times = f"once instead of {n} times" if held / size <= ONCE else f"{held / size:.2f} times, not once"
     all_of_them = f"{number(held)} MB in total (PSS minus {n} empty interpreters){against}"
@@ -208,7 +208,7 @@ class Options(Settings):
     idle_wait: float = 30.0
     file: str = argument("FILE")
     processes: tuple[int, ...] = option((4,), "Processes that load the file at once.", "-n", "--processes")
-    cold: bool = option(False, "Evict the file before each sample, and verify that it is not cached.")
+    cold: bool = option(False, "Evict the file before each sample, and check that it is not cached.")
     warm: bool = option(False, "Fill the cache before each sample, the default; with --cold, measure both.")
     only: tuple[str, ...] = option((), "Measure only this row.", kind="text", metavar="ROW")
     brief: bool = option(False, "Print one small table and one sentence; skip O_DIRECT readings.")
@@ -260,9 +260,9 @@ def layout_of(path: str | os.PathLike[str]) -> Layout:
         raise ValueError(f"{os.fspath(path)} is not a regular file")
     layout = read_layout(path)
     if layout.kind == "bytes" and os.fspath(path).endswith(".safetensors"):
-        module("onecopy").open(path)  # a damaged file is no benchmark: FormatError says what is wrong
+        module("onecopy").open(path)  # raises FormatError, which describes the damage
     if layout.nbytes == 0:
-        raise ValueError(f"{os.fspath(path)} holds no data: {layout.size} bytes")
+        raise ValueError(f"{os.fspath(path)} contains no data: {layout.size} bytes")
     return layout
 
 
@@ -285,7 +285,7 @@ def _adjusted(options: Options) -> Options:
 
 SCENARIO = Scenario(
     NAME,
-    "Measure how FILE opens: copied, mapped and warmed by onecopy, by its peers, and at the speed of the device.",
+    "Measure how fast onecopy opens FILE (copied, mapped, warmed), compared with its peers and with the device.",
     Options(),
     plan,
     _described,

@@ -192,7 +192,7 @@ FORMATS = {
 
 def _led(source: Source, folder: Path) -> Any:
     """Build the tensor and serve it to the other ranks, or get a handle to it from the serving rank."""
-    multiprocessing.current_process().authkey = RANKS  # which torch hands descriptors over with
+    multiprocessing.current_process().authkey = RANKS  # torch authenticates with it when it passes descriptors
     try:
         (folder / "led").touch(exist_ok=False)
     except FileExistsError:

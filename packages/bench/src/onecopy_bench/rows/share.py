@@ -153,12 +153,12 @@ class Options(Settings):
     """The scenario's options. Each combination of `starts` and `ranks` is a case."""
 
     rows: int = option(data.COCO_ROWS, "Number of rows of the dataset.", at_least=10)
-    peers: tuple[str, ...] = option(NAMES, "How the rows are held.", "--rival", choices=NAMES)
-    starts: tuple[Start, ...] = option(STARTS, "How workers are started.", "--start", choices=STARTS)
-    ranks: tuple[int, ...] = option((1, 2, 8), "Processes that each have workers, as torchrun starts them.")
+    peers: tuple[str, ...] = option(NAMES, "Method of holding the rows.", "--rival", choices=NAMES)
+    starts: tuple[Start, ...] = option(STARTS, "Start method of the workers.", "--start", choices=STARTS)
+    ranks: tuple[int, ...] = option((1, 2, 8), "Number of ranks: processes with workers, as torchrun starts them.")
     workers: int = option(4, "Number of workers of each rank.")
     torch: bool = option(True, "Import torch in every process, if it is installed.", "--torch/--no-torch")
-    limit_s: float = option(120.0, "Seconds after which a pass stops.")
+    limit_s: float = option(120.0, "Seconds after which a worker stops reading.")
 
 
 def plan(setup: Setup, options: Options) -> Plan:
@@ -177,7 +177,7 @@ def plan(setup: Setup, options: Options) -> Plan:
 
 
 def needs_of(holder: Holder, source: Source, start: Start, ranks: int, options: Options) -> float:
-    """Return a rough upper bound for a job's private memory in bytes."""
+    """Return a rough upper bound of a job's private memory in bytes."""
     builders = 1 if holder.keeps or holder.alone else ranks
     held = holder.leaks if start == "fork" else holder.copied
     importing = ranks * (1 + options.workers if start in {"spawn", "forkserver"} else 1)
@@ -259,7 +259,7 @@ def _limits(record: Record) -> Iterator[str]:
     wanted = record.data.get("rows", 0)
     short = {s.row for s in record.samples if s.numbers.get("rows_read", wanted) < wanted} - {EMPTY.name}
     if short:
-        yield f"Stopped after {record.options['limit_s']:g} s, before all rows: {', '.join(sorted(short))}."
+        yield f"Stopped after {record.options['limit_s']:g} s, before all rows were read: {', '.join(sorted(short))}."
     yield from usual_limits(record)
 
 

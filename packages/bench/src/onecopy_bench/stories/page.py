@@ -19,7 +19,7 @@ TITLE = "Published figures, measured here"
 HOW = (
     "Each story shows a published figure, the same measurement repeated on this machine, and onecopy beside it, all in"
     " one run. Samples are fresh processes in rounds of random order, and their outputs are compared."
-    " Medians, with extremes where there are several rounds."
+    " Figures are medians, with extremes where there are several rounds."
 )
 QUICK = "This is a quick run with small data and one round, which only tests the stories. Its figures mean nothing."
 ARROW, TIE = "→", 1.05
@@ -152,7 +152,7 @@ def to_markdown(stories: Stories, shown: Sequence[Story], picture: str | None = 
     """Return the page as Markdown. `picture` is the name of an image file to show at the top."""
     parts = [f"# {TITLE}", HOW, f"{text(stories.heading.where)} {heading(stories)}"]
     parts += [overview(stories, shown).markdown()]
-    parts += [f"![What each story costs, by how it is done]({picture})"] if picture else []
+    parts += [f"![Results of each story, by method]({picture})"] if picture else []
     for at, story in enumerate(shown, 1):
         parts += [f"## {at}. {story.title}", *_section(stories, story)]
     return "\n\n".join(part.strip() for part in parts) + "\n"
@@ -180,7 +180,7 @@ def _section(stories: Stories, story: Story) -> Iterator[str]:
     yield "**What does not**"
     yield "\n".join(f"* {words}" for words in limits)
     alone = f"onecopy bench stories --story {story.name} -o {story.name}.md"
-    yield f"Alone: `{alone}`; with every option: `{story.command}`."
+    yield f"To run only this story: `{alone}`. To choose all options: `{story.command}`."
 
 
 def block(stories: Stories, shown: Sequence[Story]) -> str:
