@@ -37,7 +37,7 @@ class ArrayFileHandle {
   MappingHandle mapping_;
 };
 
-// Opens a file by its path, or by its open `handle`, without the GIL. Throws FileChanged where its identity is not the
+// Opens a file by its path, or by its open `handle`, without the GIL. Throws FileChanged if its identity is not the
 // expected one.
 std::shared_ptr<const ArrayFile> open_file(const std::filesystem::path& path, const MappingOptions& options,
                                            const std::optional<IdentityTuple>& expected,

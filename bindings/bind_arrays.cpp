@@ -88,7 +88,7 @@ nb::tuple entry_tuple(const Entry& entry) {
   return nb::make_tuple(entry.name, type_of(entry), to_tuple_of_ints(entry.shape), entry.offset, entry.length);
 }
 
-// What `of` makes of each entry but the fillers.
+// The result of `of` for each entry except the fillers.
 template <auto of>
 nb::list list_of(const ArrayFileHandle& file) {
   const auto index = file.index();

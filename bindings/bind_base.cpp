@@ -1,4 +1,4 @@
-// C++ exceptions become Python's own: OsError the built-in class of its errno, the others those of onecopy.errors.
+// C++ exceptions become Python's: OsError the built-in class for its errno, all others classes of onecopy.errors.
 
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>

@@ -1,4 +1,4 @@
-// Arrays of numpy that own a copy-on-write mapping as they own memory: their allocator (NEP 49) unmaps it.
+// NumPy arrays that own a copy-on-write mapping like other memory: their allocator (NEP 49) unmaps it.
 #define NPY_NO_DEPRECATED_API NPY_1_22_API_VERSION
 #define NPY_TARGET_VERSION NPY_1_22_API_VERSION
 #include <numpy/arrayobject.h>
@@ -19,8 +19,8 @@
 namespace onecopy::bindings {
 namespace {
 
-// The allocator of one array. Its data is mapped memory until numpy frees or resizes it; what numpy allocates anew for
-// this array is heap.
+// The allocator of one array. Its data is mapped memory until numpy frees or resizes it; what numpy allocates for this
+// array afterwards is on the heap.
 class MappedAllocator {
  public:
   MappedAllocator(int fd, std::uint64_t offset, std::size_t size, bool random) : size_(size) {
@@ -68,7 +68,7 @@ class MappedAllocator {
     return mapped != nullptr ? mapped : std::malloc(size);  // NOLINT: numpy's own interface is malloc's
   }
 
-  // numpy wants zeros for texts.
+  // numpy requires zeroed memory for text.
   static void* take_zeroed(void* context, std::size_t count, std::size_t size) noexcept {
     void* mapped = of(context).give(count * size);
     return mapped != nullptr ? mapped : std::calloc(count, size);  // NOLINT

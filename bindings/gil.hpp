@@ -14,7 +14,7 @@ namespace onecopy::bindings {
 
 [[noreturn]] void wait_for_the_end() noexcept;
 
-// Calls what may run Python code or take the GIL. What it throws is passed on, but for the unwinding.
+// Calls a function that may run Python code or acquire the GIL. Exceptions pass through, except the unwinding.
 template <class Call>
 auto in_python(const Call& call) -> decltype(call()) {
   try {
@@ -33,8 +33,8 @@ inline void rethrow(const std::exception_ptr& pointer) {
   std::rethrow_exception(pointer);
 }
 
-// Looks for signals in the main thread, which alone handles them: throws KeyboardInterrupt as nb::python_error. Of the
-// thread that has given the GIL away.
+// Looks for signals in the main thread, which alone handles them: throws KeyboardInterrupt as nb::python_error. For the
+// thread that has released the GIL.
 void poll_signals();
 
 // The GIL held.

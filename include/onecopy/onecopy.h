@@ -8,15 +8,15 @@
 
    Errors. A function that returns int returns ONECOPY_OK or another code of the list below; onecopy_last_error() has
    the details. No C++ exception leaves the library. Results are written only on success. NULL is an error
-   (ONECOPY_ARGUMENT) except where it has a meaning here.
-   Lifetimes. Every pointer that is reported about a file (data, names, shapes) is valid until onecopy_close of it. The
+   (ONECOPY_ARGUMENT) unless its meaning is documented.
+   Lifetimes. Every pointer that is returned for a file (data, names, shapes) is valid until the file is closed. The
    memory is read-only: a write to it ends the process with SIGSEGV.
-   Threads. Any thread may call any function, and any number of threads may use one file at once; onecopy_close comes
-   after all of them. A forked child may use and close the files of its parent. A callback must return: no longjmp and
-   no exception across it. pthread_cancel of a thread that is inside a call ends the process.
+   Threads. Any thread may call any function, and any number of threads may use one file at once; onecopy_close must
+   follow all other calls. A forked child may use and close the files of its parent. A callback must return: it must
+   not call longjmp or throw. pthread_cancel of a thread that is inside a call ends the process.
    Structs. The caller sets `size` to sizeof of the struct and everything else to zero, which means the default. Later
-   versions add fields at the end: a program that was compiled with an older header works unchanged, and a field that
-   this library does not know and that is not zero is ONECOPY_ARGUMENT. What the kernel does not report is -1. */
+   versions add fields at the end, so programs compiled with an older header work unchanged; a nonzero field that this
+   library does not know results in ONECOPY_ARGUMENT. A number that the kernel does not report is -1. */
 #ifndef ONECOPY_ONECOPY_H
 #define ONECOPY_ONECOPY_H
 #include <stddef.h>
@@ -34,7 +34,7 @@ enum {
   ONECOPY_OK = 0,
   ONECOPY_SYSTEM = 1,       /* the operating system refused: `number` is an errno value */
   ONECOPY_DATA_LOST = 2,    /* an open file was truncated, or its device failed; `number` as above */
-  ONECOPY_FILE_CHANGED = 3, /* the source of a build was written meanwhile; `number` as above */
+  ONECOPY_FILE_CHANGED = 3, /* the source changed during a build; `number` as above */
   ONECOPY_FORMAT = 4,       /* the bytes of the file are wrong: `kind` reports how */
   ONECOPY_CHECKSUM = 5,     /* bytes differ from their checksum; `offset` is that of the first damaged block */
   ONECOPY_NO_CHECKSUM = 6,  /* the file has no checksums to verify it against */
@@ -50,14 +50,14 @@ enum {
   ONECOPY_NOT_THIS_FORMAT = 1, /* a file of another format */
   ONECOPY_UNSUPPORTED = 2,     /* a version, encoding or type that this library does not read */
   ONECOPY_TRUNCATED = 3,       /* the data ends before what it declares */
-  ONECOPY_OUT_OF_BOUNDS = 4,   /* an offset, a size or a number refers to what is not there */
+  ONECOPY_OUT_OF_BOUNDS = 4,   /* an offset, a size or a number points outside the data */
   ONECOPY_MALFORMED = 5,       /* the bytes break a rule of the format */
   ONECOPY_INCONSISTENT = 6,    /* two parts contradict each other: a name that occurs twice, a checksum */
   ONECOPY_TOO_COSTLY = 7       /* beyond a limit that keeps a small file from taking much memory or time */
 };
 
 typedef struct onecopy_error {
-  size_t size; /* set by the library: fields behind it do not exist */
+  size_t size; /* set by the library: fields beyond it do not exist */
   int32_t code, kind;
   int64_t number;      /* errno, or what a callback returned; else 0 */
   int64_t offset;      /* in the file, in bytes; -1: unknown */
@@ -76,14 +76,14 @@ enum { ONECOPY_MAP = 0, ONECOPY_COPY = 1 };
 typedef struct onecopy_open_options {
   size_t size;
   int32_t mode; /* ONECOPY_MAP: the page cache's pages. ONECOPY_COPY: private memory, for files that others edit */
-  int32_t raw;  /* 1: a file of any contents, of which onecopy_info has the bytes; it has no arrays */
+  int32_t raw;  /* 1: open a file with any contents: onecopy_info has its bytes, and it has no arrays */
 } onecopy_open_options;
 
 /* Opens safetensors, .npy, .npz, GGUF, ONNX, torch and ExecuTorch files. Nothing but the header is read. A path such as
    "/proc/self/fd/3" opens a descriptor: a memory file of another process. `options` may be NULL. */
 ONECOPY_API int onecopy_open(const char* path, const onecopy_open_options* options, onecopy_file** file);
 
-/* Frees the file, and what was reported about it. NULL is fine. */
+/* Frees the file and everything that was returned for it. NULL is allowed. */
 ONECOPY_API void onecopy_close(onecopy_file* file);
 
 typedef struct onecopy_info {
@@ -93,7 +93,7 @@ typedef struct onecopy_info {
   const char* kind;        /* "arrays", "records", "structure", "image"; "foreign": another tool wrote it */
   const void* data;        /* the whole file; 64 bytes more can be read */
   uint64_t bytes, entries; /* entries: number of arrays */
-  int32_t mode, built;     /* built is 1: made by the call of onecopy_get_or_build that returned it */
+  int32_t mode, built;     /* built is 1: onecopy_get_or_build built it in this call */
 } onecopy_info;
 
 ONECOPY_API int onecopy_get_info(const onecopy_file* file, onecopy_info* info);
@@ -101,7 +101,7 @@ ONECOPY_API int onecopy_get_info(const onecopy_file* file, onecopy_info* info);
 typedef struct onecopy_entry {
   size_t size;
   const char* name;        /* ends with a NUL; may contain others */
-  const char* dtype;       /* "F32", "BF16", "I64", "BOOL", ... as in safetensors; the file's name of others: "Q4_K" */
+  const char* dtype;       /* "F32", "BF16", "I64", "BOOL", ... as in safetensors; otherwise the file's name: "Q4_K" */
   const uint64_t* shape;   /* `rank` numbers */
   const uint64_t* strides; /* in elements, `rank` numbers; NULL: the last axis runs fastest */
   const void* data;        /* aligned as in the file */
@@ -123,8 +123,8 @@ typedef struct onecopy_warm_options {
   size_t size;
   const char* const* names;
   uint64_t count;
-  uint64_t budget;  /* at most so many bytes are read; 0: what memory is available */
-  uint32_t threads; /* 0: chosen */
+  uint64_t budget;  /* maximum number of bytes to read; 0: the available memory */
+  uint32_t threads; /* 0: chosen automatically */
   int32_t huge;     /* request 2 MiB pages: ONECOPY_AUTO, ONECOPY_YES, ONECOPY_NO */
   int32_t verify;   /* 1: compare checksums in the same pass; then also ONECOPY_CHECKSUM, ONECOPY_NO_CHECKSUM */
   int32_t in_order; /* 1: the caller reads everything from front to back next */
@@ -143,12 +143,12 @@ typedef struct onecopy_warm_report {
   char reason[1024]; /* a sentence: what was chosen, and why */
 } onecopy_warm_report;
 
-/* Reads the file into memory at the device's speed and returns when that is done; call it in a thread of its own to
-   work meanwhile. `options` and `report` may be NULL. What the kernel declines is in the report, and no error. */
+/* Reads the file into memory at the device's speed and returns when that is done; call it in another thread to
+   work meanwhile. `options` and `report` may be NULL. Requests that the kernel declines are reported, not errors. */
 ONECOPY_API int onecopy_warm(const onecopy_file* file, const onecopy_warm_options* options,
                              onecopy_warm_report* report);
 
-/* Compares the bytes with the checksums that onecopy stored with them. `bytes`, how many were compared, may be NULL. */
+/* Compares the bytes with the checksums that onecopy stored with them. `bytes` receives their number, or is NULL. */
 ONECOPY_API int onecopy_verify(const onecopy_file* file, const char* const* names, uint64_t count, uint64_t* bytes);
 
 typedef struct onecopy_residency {
@@ -165,24 +165,24 @@ ONECOPY_API int onecopy_get_residency(const onecopy_file* file, const char* cons
                                       onecopy_residency* residency);
 
 /* For files that others may truncate. After onecopy_guard, for the whole process, a page that is lost under a view
-   reads as zeros, where SIGBUS would end the process. Then onecopy_check, and each further call on that file, is
-   ONECOPY_DATA_LOST: what was read before may have been such zeros. */
+   reads as zeros instead of ending the process by SIGBUS. Then onecopy_check, and each further call on that file,
+   returns ONECOPY_DATA_LOST: bytes that were read before may have been such zeros. */
 ONECOPY_API int onecopy_guard(void);
 ONECOPY_API int onecopy_check(void);
 
-/* Writes the file `path`, in any format, and returns 0; or another number, which ends the build. */
+/* Writes the file `path`, in any format, and returns 0. Any other number ends the build. */
 typedef int (*onecopy_build)(const char* path, void* context);
 
 typedef struct onecopy_build_options {
   size_t size;
   const char* folder; /* of the store, private to this user; NULL: that of the command `onecopy store` */
-  const char* source; /* a file that it is built from: one that changes during the build is ONECOPY_FILE_CHANGED */
-  double timeout;     /* seconds to wait for another builder (ONECOPY_SYSTEM, ETIMEDOUT); 0: as long as it lives */
+  const char* source; /* the file that it is built from; ONECOPY_FILE_CHANGED if it changes during the build */
+  double timeout;     /* seconds to wait for another builder (ONECOPY_SYSTEM, ETIMEDOUT); 0: wait as long as it lives */
   const onecopy_open_options* open;
 } onecopy_build_options;
 
-/* Opens the file that a key has in a store. Where there is none, one process of the machine builds it and all others
-   wait; when the builder dies, another one takes over. Put what it depends on (size, time, version) into the key. */
+/* Opens the file of a key in a store. If there is none, one process of the machine builds it and all others wait; if
+   the builder dies, another one takes over. The key should name all that it depends on (size, time, version). */
 ONECOPY_API int onecopy_get_or_build(const char* key, onecopy_build build, void* context,
                                      const onecopy_build_options* options, onecopy_file** file);
 

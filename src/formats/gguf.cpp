@@ -104,7 +104,7 @@ std::string text_of(Float value) {
 
 std::string_view read_bool(Cursor& cursor, std::string_view key) {
   const auto value = cursor.number<std::uint8_t>(key);
-  if (value > 1) cursor.fail(FormatError::malformed, "a BOOL of ", describe(key), " is ", value);
+  if (value > 1) cursor.fail(FormatError::malformed, "the BOOL ", describe(key), " must be 0 or 1, not ", value);
   return value == 1 ? "true" : "false";
 }
 

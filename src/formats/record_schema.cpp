@@ -106,7 +106,7 @@ void check_record(Type& type) {
 
 void check(Type& type) {
   if (type.children.size() != expected_children(type, type.children.size()))
-    refuse(type, concat("has ", type.children.size(), " children"));
+    refuse(type, concat("has the invalid number of ", type.children.size(), " children"));
   if (type.length > std::uint64_t{1} << 62U) refuse(type, "has an impossible length");
   if (type.nullable && (type.kind == TypeKind::choice || type.kind == TypeKind::null))
     refuse(type, "must not be nullable");

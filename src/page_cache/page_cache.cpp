@@ -313,7 +313,7 @@ void register_with_cuda(const Mapping& mapping, Ranges asked, bool only_tried) {
   const bool is_tried =
       system && (system.value.storage == os::Storage::memory || system.value.name == std::string_view("ext4"));
   if (only_tried && mapping.mode() == Mode::map && !is_tried)
-    throw OsError("register", mapping.path(), EOPNOTSUPP, "not tried on this file system");
+    throw OsError("register", mapping.path(), EOPNOTSUPP, "this has not been tested on its file system");
   if (mapping.private_pages() && mapping.mode() == Mode::map)
     throw OsError("register", mapping.path(), EINVAL, "registering copy-on-write pages would copy all of them");
   std::vector<Bytes> pages;

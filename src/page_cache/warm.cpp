@@ -517,7 +517,7 @@ class Warmer {  // on the heap: see fork_mutex.hpp
                                                                 "ahead");
     if (cannot_populate_.load()) {
       report.mechanism = Mechanism::read;
-      report.reason += "; pages were read, because this kernel cannot populate";
+      report.reason += "; pages were read, because this kernel cannot populate mappings";
     }
     if (reads_first_)
       report.reason += "; pages were read before they were mapped, because requests of the file system are small";

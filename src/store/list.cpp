@@ -76,13 +76,13 @@ void add_key(std::vector<Artefact>& all, const Files& files, const std::set<std:
 
 // A file that a writer has not finished; it holds a lock on it as long as it lives.
 Artefact unfinished(const File& file) {
-  if (lock_abandoned(file.at())) return entry(file, ArtefactState::leftover, "its writer ended before it was complete");
+  if (lock_abandoned(file.at())) return entry(file, ArtefactState::leftover, "the file's writer ended too early");
   return entry(file, ArtefactState::building, "it is being written");
 }
 
 const char* why_not_described(const File& about) {
   return os::facts_of_entry(about.at())
-             ? "other users could have changed its description, or a power failure has emptied it"
+             ? "other users could have changed its description, or a power failure may have emptied it"
              : "its builder ended before the description was written";
 }
 

@@ -114,7 +114,7 @@ class Gatherer {
     for (std::uint64_t i = 0; i < places.count; ++i) {
       std::uint64_t end = 0;
       if (__builtin_add_overflow(offsets->back(), ops.count(places[i]), &end))
-        reject(FormatError::too_costly, "'" + path + "' is too long");
+        reject(FormatError::too_costly, "'" + path + "' has more elements than 64 bits can count");
       offsets->push_back(end);
     }
     const std::uint64_t total = offsets->back();

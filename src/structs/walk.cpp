@@ -27,10 +27,10 @@ class Collector final : public FieldSink {
     if (!in_bounds(size_, offset, type.size))
       reject(FormatError::unsupported,
              "visit() lists '" + text +
-                 "', which is not a member of the object, but a local variable or behind a pointer");
+                 "', which is not a member of the object, but a local variable or the target of a pointer");
     if (text.find_first_of(".[]?#") != std::string::npos)
       reject(FormatError::unsupported,
-             "visit() names a field '" + text + "'; '.', '[', ']', '?' and '#' have a meaning in paths");
+             "visit() names a field '" + text + "'; '.', '[', ']', '?' and '#' have a special meaning in paths");
     if (!names_.insert(text).second) reject(FormatError::inconsistent, "visit() lists '" + text + "' twice");
     fields_.push_back({std::move(text), static_cast<std::size_t>(offset), &type});
   }
@@ -149,7 +149,7 @@ DType dtype_of(const Type& fixed) {
 }
 
 void expect_depth(int depth, const std::string& path) {
-  if (depth > deepest) reject(FormatError::too_costly, "'", path, "': types nested more than ", deepest, " deep");
+  if (depth > deepest) reject(FormatError::too_costly, "'", path, "': types are nested more than ", deepest, " deep");
 }
 
 std::uint64_t times(std::uint64_t a, std::uint64_t b, const std::string& path) {

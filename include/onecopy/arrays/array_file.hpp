@@ -1,4 +1,4 @@
-// arrays: where a path becomes data. A file of named arrays, opened by mapping and used in place.
+// arrays: a file of named arrays, opened by mapping and used in place.
 //
 //     const auto model = ArrayFile::open("model.safetensors");
 //     Bytes weights = model.bytes("encoder.weight");   // throws std::out_of_range if the name is missing

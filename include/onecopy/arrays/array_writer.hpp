@@ -1,7 +1,7 @@
-// Writing a file of named arrays as it is laid out: in one stream, with no more than 16 MiB held.
+// Writes a file of named arrays in the order of its layout, in one stream, with at most 16 MiB in memory.
 //
-// The layout is known before the first byte, because the header stands in front and names every offset. So arrays are
-// given in its order, checksums are taken in the same pass, and the target appears whole or not at all: see
+// The layout is known before the first byte, because the header comes first and contains every offset. So arrays are
+// written in its order, checksums are computed in the same pass, and the target appears complete or not at all: see
 // AtomicWriter. Threads: one at a time for one writer. A writer that is destroyed before commit leaves nothing.
 #pragma once
 
@@ -20,22 +20,22 @@
 
 namespace onecopy {
 
-// Give the bytes of every array in the order of `layout().placements()`, leaving out the fillers, then commit.
+// Write the bytes of every array except the fillers in the order of `layout().placements()`, then commit.
 class ArrayWriter {
  public:
-  // Onto a disk, in the place of `path`.
+  // Writes to a disk, and replaces `path`.
   ArrayWriter(const std::filesystem::path& path, Layout layout, WriteOptions options = {});
 
-  // Into a writer of `layout.file_size()` bytes, which outlives this one: a MemoryFileWriter.
+  // Writes to a writer of `layout.file_size()` bytes, such as a MemoryFileWriter, which must outlive this one.
   ArrayWriter(FileWriter& file, Layout layout);
 
   const Layout& layout() const& noexcept ONECOPY_LIFETIMEBOUND { return layout_; }
   const Layout& layout() const&& = delete;
 
-  // The next bytes, in pieces of any size. Throws OsError; FormatError for more than was laid out.
+  // Writes the next bytes, in pieces of any size. Throws OsError; FormatError for more bytes than the layout has.
   void write(Bytes bytes);
 
-  // Throws OsError; FormatError for less than was laid out. A path is then what it was before.
+  // Throws OsError; FormatError for fewer bytes than the layout has. The target at a path is then unchanged.
   void commit();
 
  private:
@@ -60,8 +60,8 @@ struct NamedArray {
 // Writes arrays that are in memory, all at once. Throws OsError and FormatError.
 void save(const std::filesystem::path& path, std::span<const NamedArray> arrays, const LayoutOptions& options = {});
 
-// The same into a memory file (see MemoryFileWriter): sealed, and opened. Other processes are given the descriptor,
-// `mapping()->descriptor()`; `collapse(*mapping())` puts it into 2 MiB pages.
+// Writes a memory file (see MemoryFileWriter), seals it and opens it. Pass its descriptor, `mapping()->descriptor()`,
+// to other processes; `collapse(*mapping())` puts it into 2 MiB pages.
 ArrayFile save_to_memory(const std::string& name, std::span<const NamedArray> arrays,
                          const LayoutOptions& options = {});
 

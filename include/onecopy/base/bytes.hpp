@@ -40,7 +40,7 @@ struct ByteRange {
   friend bool operator==(const ByteRange&, const ByteRange&) = default;
 };
 
-// The parts of a file or of a mapping that a call works on: `everything`, or a list, and an empty list is no bytes.
+// The parts of a file or of a mapping that a call works on: `everything`, or a list; an empty list means no bytes.
 using Ranges = std::optional<std::span<const ByteRange>>;
 inline constexpr std::nullopt_t everything = std::nullopt;
 

@@ -15,7 +15,7 @@ struct Environment {
   std::string user_caches;   // $XDG_CACHE_HOME
   std::string home;          // $HOME
   std::string scratch;       // $ONECOPY_SCRATCH
-  std::string temporary;     // $TMPDIR, or what std::filesystem takes instead
+  std::string temporary;     // $TMPDIR, or what std::filesystem uses instead
   std::string read_timeout;  // $ONECOPY_READ_TIMEOUT
 
   static Environment now();  // "" for a variable that is not set

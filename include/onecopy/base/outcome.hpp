@@ -7,7 +7,7 @@
 namespace onecopy {
 
 enum class Outcome : std::uint8_t {
-  applied,      // the kernel took it
+  applied,      // the kernel accepted it
   refused,      // the kernel knows the request and declined it (limits, permission, wrong kind of memory)
   unsupported,  // this kernel or platform has no such request
 };

@@ -1,4 +1,4 @@
-// How much memory this process may still use: one result for every part that plans with memory.
+// How much memory this process may still use: the one source for all code that plans its memory use.
 //
 // Threads: any. Each call reads /proc and the control groups anew; what cannot be read is left out, and nothing is
 // thrown for it.
@@ -25,7 +25,7 @@ std::optional<AvailableMemory> available_memory();
 // read or written).
 bool fits(std::uint64_t size, const AvailableMemory& memory);
 
-// Whether a file of `size` bytes is more than half of the available memory: read whole once, it would displace others.
+// Whether a file of `size` bytes is more than half of the available memory: reading it once would displace other files.
 constexpr bool is_large(std::uint64_t size, std::uint64_t available) noexcept { return size > available / 2; }
 
 // Throws OsError ENOMEM if `size` more bytes do not fit; the message contains both numbers, the limit, and `instead`,
@@ -33,7 +33,7 @@ constexpr bool is_large(std::uint64_t size, std::uint64_t available) noexcept { 
 void expect_memory(std::uint64_t size, const char* operation, const std::filesystem::path& path,
                    const std::string& instead);
 
-// The sentence about it: "9 bytes of memory and 9 bytes of working memory are needed, but only 8 may be used (limited
+// The text of that error: "9 bytes of memory and 9 bytes of working memory are needed, but only 8 may be used (limited
 // by the machine)".
 std::string shortage(std::uint64_t size, const AvailableMemory& memory);
 

@@ -1,4 +1,4 @@
-// A file that is held open, even when its path leads to a different file by now.
+// A file that stays open, even if its path leads to a different file by now.
 //
 // It owns the descriptor, and closes it when it is destroyed. Threads: any.
 #pragma once

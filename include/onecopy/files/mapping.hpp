@@ -1,7 +1,7 @@
 // files: a path becomes read-only memory. `Mapping` is the one type of the project that owns mapped files.
 //
 // `Mapping` owns part or all of a file: mapped (the page cache's own pages, one copy for all processes), copied (a
-// private block, in huge pages where there are any), or mapped with copy-on-write pages for consumers that write in
+// private block, in huge pages if available), or mapped with copy-on-write pages for consumers that write in
 // place.
 //
 //     const auto weights = Mapping::open("model.safetensors");
@@ -42,7 +42,7 @@ struct MappingOptions {
   unsigned threads = 0;        // of Mode::copy; 0: 8
 };
 
-// A user of a mapping's pages by their addresses; it must be destroyed before they are unmapped.
+// Something that uses a mapping's pages by address; it must be destroyed before they are unmapped.
 class PagesUser {
  public:
   PagesUser() = default;

@@ -3,8 +3,8 @@
 // A small strict reader parses the literal; nothing is evaluated. Types that DType does not have (other byte order,
 // complex128, text, dates, bytes) are reported in numpy's spelling. Python objects are refused, because only unpickling
 // could read them, and structured types because an array has one type here. The elements must fill exactly the rest of
-// The Index owns its names and does not refer to the bytes. Pure functions: any thread.
-// the file. https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
+// the file. The Index owns its names and does not refer to the bytes. Pure functions: any thread.
+// https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 #pragma once
 
 #include <cstdint>

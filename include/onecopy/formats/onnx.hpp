@@ -37,7 +37,7 @@ struct Tensor {
   std::vector<std::uint64_t> shape;
   Storage storage = Storage::in_place;
   ByteRange data;
-  std::string location;         // external: relative to the model's folder, and inside it but for links
+  std::string location;         // external: relative to the model's folder, and inside it except for links
   bool to_the_end = false;      // external: no length is given; it follows from type and shape
   bool is_initializer = false;  // of the main graph: a session can use other memory for it
 };

@@ -29,7 +29,7 @@ enum class TypeKind : std::uint8_t {
   tuple,      // the same, of any length
   fixed,      // a tuple of as many values as there are children
   record,     // a dict with str keys; a child per field; shape: U8, U16 or U32, where rows differ in keys or order
-  map,        // offsets; children: keys and values of a dict that is no record
+  map,        // offsets; children: keys and values of a dict that is not a record
   array,      // offsets (in items), data: U8 in items of `item_size`; shape: U64 [length, ndim] where ndim is not 1
   extension,  // child: the plain value that stands for an object of the type `name`
   choice,     // tag: I8, offsets: I32 or I64 (Arrow's dense union); children: the alternatives
@@ -64,7 +64,7 @@ struct RecordSchema {
   friend bool operator==(const RecordSchema&, const RecordSchema&) = default;
 };
 
-// JSON: the tree as a list of nodes, each before its children, so that no depth of it strains a reader.
+// JSON: the tree as a list of nodes, each before its children, so that the text of a deep tree is not nested.
 std::string write_schema(const RecordSchema& schema);
 
 // `metadata` is onecopy's text in the file; the schema is its member "schema". Throws FormatError: missing, an unknown

@@ -1,9 +1,9 @@
-// Reads a mapping from the disk at the device's speed: as a blocking call, or as a job beside other work.
+// Reads a mapping from the disk at the device's speed: in a blocking call or in a background job.
 //
 // A page fault reads the device's read-ahead and waits; `warm` first requests 2 MiB pages, so that each read is large
 // and each fault maps 512 small pages at once, and then several threads wait for the disk at the same time. Resident
 // pages are not read again. It is never needed for correctness: a cold mapping is read when it is touched, and what the
-// kernel declines is in the report and not thrown. Lost data is an error (DataLost), and so is any other failure to
+// kernel declines is reported, not thrown. Lost data is an error (DataLost), and so is any other failure to
 // read (OsError), such as ENOMEM in a control group.
 #pragma once
 
@@ -73,7 +73,7 @@ struct WarmPart {
   std::shared_ptr<Inspector> inspector;
 };
 
-// Warms beside the caller's other work. The job shares the ownership of the mapping, so the caller may drop its own. A
+// Warms in the background. The job shares the ownership of the mapping, so the caller may drop its own. A
 // forked child cannot wait for its parent's job: wait() throws there, and the destructor does nothing.
 class WarmJob {
  public:
@@ -81,7 +81,7 @@ class WarmJob {
                        std::optional<std::vector<ByteRange>> ranges = everything, const WarmOptions& options = {});
   // Several files as one, with one budget and one report. The threads read pieces of all files in this order, several
   // files at a time. A file that fails ends the job; one that was truncated before ends it before anything is read.
-  // Throws std::invalid_argument for `options.inspector`: an inspector knows one file, and is set in its part.
+  // Throws std::invalid_argument for `options.inspector`: an inspector belongs to one file, and is set in its part.
   static WarmJob start(std::vector<WarmPart> parts, const WarmOptions& options = {});
 
   WarmJob(WarmJob&&) noexcept;

@@ -1,7 +1,7 @@
 // Finds pages with equal contents in the private memory of processes, and the pages of a file among them.
 //
-// Reading is all that happens to the processes: nothing is stopped, written or swapped in. It needs the permission to
-// trace a process.
+// The processes are only read: nothing is stopped, written or swapped in. This needs the permission to trace a
+// process.
 #pragma once
 
 #include <cstddef>
@@ -30,7 +30,7 @@ struct Estimate {
 // The places where pages are found are called sources: the heap of a process, or the variables of a library in it.
 class EqualPages {
  public:
-  // `share`: the share of the pages to read, above 0 and at most 1. Which ones is chosen at random by `seed`.
+  // `share`: the share of the pages to read, above 0 and at most 1. They are chosen at random, by `seed`.
   explicit EqualPages(double share = 1, std::uint64_t seed = 0);
   EqualPages(EqualPages&&) noexcept;
   EqualPages& operator=(EqualPages&&) noexcept;

@@ -1,4 +1,4 @@
-// Rows as Arrow arrays, handed to other libraries through Arrow's C data interface, and rows out of such arrays.
+// Rows as Arrow arrays, passed to other libraries through Arrow's C data interface, and rows from such arrays.
 //
 // Exported arrays point into the file: no byte is copied, and the mapping lives until the last array is released, on
 // any thread. Arrow's consumers trust their input, so `check` first validates everything that refers from one buffer
@@ -77,7 +77,7 @@ void export_stream(const Node& node, std::uint64_t start, std::uint64_t length, 
 
 // Appends every row of a stream of structs (a table) to `rows`, as records, batch by batch; returns how many. `each` is
 // called after each batch, and may throw. Throws FormatError: a type that records do not have, with its column; an
-// error of the stream's own. The stream is the caller's to release.
+// error of the stream itself. The caller must release the stream.
 std::uint64_t import_stream(ArrowArrayStream& stream, Column& rows, const std::function<void()>& each);
 
 }  // namespace onecopy::records

@@ -1,5 +1,5 @@
-// A limit on what the values of a file may cost. A file of a few hundred bytes may claim 2^40 values, and many places
-// of it may refer to the same bytes. Values of a file written by onecopy never need more than all bits of the file,
+// A limit on what the values of a file may cost. A file of a few hundred bytes may declare 2^40 values, and many of its
+// parts may refer to the same bytes. Values of a file written by onecopy never need more than all bits of the file,
 // once each. Threads: one at a time.
 #pragma once
 

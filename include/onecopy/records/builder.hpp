@@ -34,7 +34,7 @@ class Builder {
   Builder& operator=(Builder&&) noexcept;
   ~Builder();
 
-  // Appending throws OsError with the folder of the spool where that cannot be written to, or is full.
+  // Appending throws OsError with the folder of the spool file if it cannot be written or its disk is full.
   Column& rows() & noexcept ONECOPY_LIFETIMEBOUND;
   std::uint64_t bytes() const noexcept;  // appended so far, without the columns' last values in memory
 

@@ -13,7 +13,7 @@
 // of both, integers have the narrowest width that holds them, and a dict whose keys do not recur is a map. `list`,
 // `record`, ... begin a value, which must be ended before the column gets the next one. One thread at a time.
 //
-// After an exception (the disk is full, a value of a 121st type) the rows hold a part of a value: throw them away.
+// After an exception (the disk is full, a value of a 121st type) the rows contain a part of a value: discard them.
 #pragma once
 
 #include <cstddef>
@@ -127,8 +127,8 @@ class FixedColumn {
 
 class RecordColumn {
  public:
-  // Keys in their order; throws FormatError for one that was given before. Guesses that the dict is like the one
-  // before: then it costs one comparison.
+  // Keys in their order; throws FormatError for one that was given before. Expects the keys of the previous
+  // dict: each of these costs one comparison.
   Column& field(std::string_view key);
   void end();  // fields without a value are absent: null in their column, and not in this dict's shape
 

@@ -1,4 +1,4 @@
-// Some rows of a node, copied out with everything below them: a node of its own, in memory of its own.
+// Some rows of a node, copied out with everything below them: a separate node with its own memory.
 //
 // It owns the copied bytes, and refers to types and names of the file. Threads: any number may read.
 #pragma once
@@ -15,7 +15,7 @@ namespace onecopy::records {
 class Gathered {
  public:
   // Throws FormatError if `node` is damaged, or if its lengths exceed `bytes` of the file. Its types and names are
-  // referred to, not copied: the file must stay open.
+  // not copied: the file must stay open.
   Gathered(const Node& node, Places places, std::uint64_t file_bytes);
 
   const Node& node() const& noexcept ONECOPY_LIFETIMEBOUND { return node_; }

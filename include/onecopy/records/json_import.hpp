@@ -32,7 +32,7 @@ struct JsonOptions {
 };
 
 // Appends the rows and returns their number. Throws FormatError with byte, line and column, and the path of the value,
-// and the errors of the columns. After an exception `rows` hold a part of a value: discard them.
+// and the errors of the columns. After an exception `rows` contain a part of a value: discard them.
 std::uint64_t import_json(Bytes text, Column& rows, const JsonOptions& options = {});
 
 }  // namespace onecopy::records

@@ -1,9 +1,9 @@
 // A node of the tree of types with its buffers: it locates and reads the values of one place in the data.
 //
-// The lengths of all buffers were compared with the schema when the file was opened, so a reader must only keep `i <
+// The lengths of all buffers were compared with the schema when the file was opened, so a reader must only ensure `i <
 // length`. The contents of buffers are not trusted: offsets, tags and shapes are checked with every read (FormatError),
 // text may be any bytes. Buffers need not be aligned. Values of a null are unspecified. A Node does not own its bytes:
-// the RecordFile or Gathered that it came from does, and has to outlive it. Threads: any number may read.
+// the RecordFile or Gathered that it came from does, and must outlive it. Threads: any number may read.
 #pragma once
 
 #include <bit>

@@ -3,8 +3,8 @@
 //     std::vector<double> area(rows.size());
 //     take_numbers(table.children[3], rows, std::as_writable_bytes(std::span(area)));
 //
-// Random rows are cache misses. One by one, each miss is waited for; in one call they overlap, because every function
-// here prefetches some rows ahead of the one it copies. No Python, no locks, any thread.
+// Random rows cause cache misses. Row by row, each miss is waited for; in one call they overlap, because every function
+// here prefetches some rows ahead of the one that it copies. No Python, no locks, any thread.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// An entry of a store: a built file, or the rest of a build that ended before it was complete.
+// An entry of a store: a built file, or the remains of a build that ended too early.
 //
 // An Artefact is a value; copies share the ownership of `file`.
 #pragma once

@@ -1,6 +1,6 @@
 // The default folder of a store: a folder of this user, on this machine.
 //
-// Creates nothing; a folder that cannot be used is not an error, but `obstacle`. Threads:
+// Creates nothing. If the preferred folder cannot be used, this is no error: `obstacle` states the reason. Threads:
 // any.
 #pragma once
 

@@ -6,7 +6,7 @@
 //
 // Of all processes and threads of the machine that request one key, one builds; the others wait, see its progress, and
 // attach. When the builder dies, one of the waiting processes takes over; when its build function throws, each waiting
-// process tries itself. There is no daemon, and a killed process leaves nothing that blocks others.
+// process tries to build. There is no daemon, and a killed process leaves nothing that blocks others.
 //
 // An artefact is a file, opaque to the store. The build function receives the path at which the file must appear,
 // complete or not at all (AtomicWriter does that). Beside it the store keeps `<digest>.about`: the key, the size, what

@@ -81,7 +81,7 @@ struct OnlyBaseOf {
 template <class T>
 concept HasBase = requires { T{OnlyBaseOf<T>{}}; };
 
-// Reflection can take it apart.
+// Reflection can list its fields.
 template <class T>
 inline constexpr bool is_countable = count_fields<T>() != uncountable && count_fields<T>() != 0 && !HasBase<T>;
 

@@ -45,7 +45,7 @@ constexpr std::string_view last_name(std::string_view text) noexcept {
     return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
            static_cast<unsigned char>(c) >= 0x80;
   };
-  std::size_t end = text.rfind('}');  // of the address; what the compiler says behind it is its own
+  std::size_t end = text.rfind('}');  // of the address; the text behind it depends on the compiler
   while (end > 0 && !is_name(text[end - 1])) --end;
   std::size_t begin = end;
   while (begin > 0 && is_name(text[begin - 1])) --begin;

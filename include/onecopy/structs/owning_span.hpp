@@ -9,7 +9,7 @@
 //
 // All three read the same pointer, without a branch (decision 0012). A copy shares the memory and its owner: it costs
 // one atomic increment, or nothing where there is no owner. That is why the sequences inside an opened sequence borrow:
-// a million of them have one owner, the outermost span, and cost no counting.
+// a million of them have one owner, the outermost span, and need no counting.
 //
 // Threads: like std::shared_ptr; elements may be read by any number of threads.
 #pragma once

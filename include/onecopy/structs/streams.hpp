@@ -6,7 +6,7 @@
 //      private:
 //       template <class Visitor, class T> static void visit_impl(Visitor& visitor, T&& t) {
 //         visitor.visit(t.size_);
-//         visitor.visit(t.words_, "words");   // a name, for the sizer, may be there
+//         visitor.visit(t.words_, "words");   // an optional name, for the sizer
 //       }
 //       std::uint64_t size_ = 0;
 //       OwningSpan<std::uint64_t> words_;

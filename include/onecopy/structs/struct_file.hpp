@@ -135,7 +135,7 @@ class StructFile {
     return warm(path<members...>(), options);
   }
 
-  // Warms beside other work.
+  // Warms in the background.
   WarmJob start_warm(std::string_view path = {}, const WarmOptions& options = {}) const {
     return WarmJob::start(mapping_(), ranges(path), options);
   }
@@ -145,7 +145,7 @@ class StructFile {
     return start_warm(path<members...>(), options);
   }
 
-  // For queries of data that is larger than memory: read the comment in residency.hpp first.
+  // For queries of data that is larger than memory: read the comment in page_cache.hpp first.
   Outcome advise_random(std::string_view path = {}) const { return onecopy::advise_random(*mapping_(), ranges(path)); }
   template <auto... members>
     requires(sizeof...(members) > 0)

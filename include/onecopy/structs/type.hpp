@@ -53,7 +53,7 @@ struct Places {
     Places moved = *this;
     if (anywhere)
       moved.offset += by;
-    else if (count != 0)  // of no objects there is no first
+    else if (count != 0)  // without objects there is no first
       moved.first += by;
     return moved;
   }

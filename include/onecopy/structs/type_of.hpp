@@ -47,8 +47,8 @@ template <class E>
 constexpr void expect_element() {
   if constexpr (is_fixed<E>()) {
     static_assert(!has_bool<E>(),
-                  "a bool among mapped elements: a damaged file could hold one that is neither true nor "
-                  "false; use std::uint8_t");
+                  "a bool among mapped elements is not supported: a damaged file could contain one that is neither "
+                  "true nor false; use std::uint8_t");
     static_assert(used_bytes<E>() == sizeof(E) || allow_padding<E>,
                   "the element type has padding, whose bytes are undefined: reorder or fill its fields, or specialise "
                   "onecopy::allow_padding for it (padding is then written as zeros)");
@@ -149,11 +149,11 @@ constexpr Type make_record() {
   Type type{.form = Form::record, .fixed = is_fixed<T>(), .size = sizeof(T), .alignment = alignof(T)};
   if constexpr (!HasVisit<T>) {
     if constexpr (Reflected<T>) {
-      static_assert(!HasBase<T>, "an aggregate with a base class: its fields cannot be separated; give it a visit()");
+      static_assert(!HasBase<T>, "an aggregate with a base class: its fields cannot be separated; add a visit()");
       static_assert(count_fields<T>() != uncountable,
-                    "an aggregate that cannot be taken apart: a field that cannot be made from {} (a reference?), or "
-                    "more than 48 of them; give it a visit(), or nest some");
-      static_assert(count_fields<T>() > 0, "an aggregate without fields");
+                    "an aggregate that cannot be taken apart: a field cannot be made from {} (is it a reference?), or "
+                    "there are more than 48 fields; add a visit(), or nest some fields");
+      static_assert(count_fields<T>() > 0, "an aggregate without fields cannot be stored");
     }
     if constexpr (is_pair_v<T> || is_countable<T>) type.fields = fields_of<T>;
   }
@@ -191,12 +191,12 @@ constexpr Type make_sequence() {
 template <class T>
 constexpr Type make_type() {
   static_assert(!Pointing<T>,
-                "a pointer, a reference or a view of other memory: its target would not be in the file; use "
+                "a pointer, a reference or a view of other memory cannot be stored: its target is not in the file; use "
                 "OwningSpan, std::vector or an index");
   if constexpr (is_scalar_v<T>) {
     static_assert(!std::is_enum_v<T> || FixedEnum<T>,
-                  "an enum without a fixed underlying type: a damaged file could hold "
-                  "what is no value of it; write `enum E : std::uint8_t`");
+                  "an enum without a fixed underlying type: a damaged file could contain "
+                  "an invalid value; write `enum E : std::uint8_t`");
     return {.form = Form::number, .fixed = true, .dtype = dtype_of<T>(), .size = sizeof(T), .alignment = alignof(T)};
   } else if constexpr (std::is_array_v<T> || is_std_array_v<T>) {
     return make_array<T>();
@@ -209,9 +209,9 @@ constexpr Type make_type() {
         !std::ranges::range<T>,
         "a container of nodes, such as std::map, std::set or std::list: use a sorted std::vector or OwningSpan "
         "of std::pair or of a struct, and search it with std::ranges::lower_bound");
-    static_assert(is_fixed<T>(), "not an aggregate, and no visit(visitor) that lists its fields");
+    static_assert(is_fixed<T>(), "the type is not an aggregate and has no visit(visitor) that lists its fields");
     static_assert(std::has_unique_object_representations_v<T>,
-                  "its fields cannot be seen, and it may have padding: make it an aggregate, or give it a visit()");
+                  "its fields are not visible, and it may have padding: make it an aggregate, or add a visit()");
     return {.form = Form::opaque, .fixed = true, .size = sizeof(T), .alignment = alignof(T)};
   }
 }

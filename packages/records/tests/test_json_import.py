@@ -218,9 +218,9 @@ MESSAGES = {
     "in [0]): expected a key in quotes": ["[{1: 2}]", '[{"a": 1,}]'],
     "expected ':' after the key": ['[{"a" 1}]'],
     "expected ',' or '}'": ['[{"a": 1 "b": 2}]'],
-    "5 (line 1, column 6, in [0]): no UTF-8": [b'["abc\xff"]'],
+    "5 (line 1, column 6, in [0]): invalid UTF-8": [b'["abc\xff"]'],
     "4 (line 1": [b'["\xc3\xa9\xc0\x80"]', b'["\\n\xed\xa0\x80"]'],
-    "no UTF-8": [b'["12345678901234567\xf0\x9f"]'],
+    "invalid UTF-8": [b'["12345678901234567\xf0\x9f"]'],
 }
 MESSAGES_AT = [
     ({"path": ["a", "b"]}, '{"a": {"b": [0, {"c d": [1, tru]}]}}', '28 (line 1, column 29, in a.b[1]["c d"][1])'),

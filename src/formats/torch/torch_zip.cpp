@@ -216,7 +216,7 @@ class TensorReader {
                                   std::string& why) const {
     const auto& arguments = call.arguments;
     if (arguments.size() < least)
-      reject(FormatError::malformed, "torch: ", describe(name), " is made of ", arguments.size(),
+      reject(FormatError::malformed, "torch: ", describe(name), " is created from ", arguments.size(),
              " arguments, fewer than the ", least, " of ", call.function.name);
     if (!is_plain(call, least)) {
       why = "conjugated or negated";

@@ -210,7 +210,7 @@ Claim read_local(Cursor& fields, const Claim& central, WorkBudget& budget) {
 
 void hold_against(const Claim& central, const Claim& local) {
   if (((central.flags | local.flags) & unreadable) != 0)
-    fail(FormatError::unsupported, describe(central.name), " is encrypted or a patch");
+    fail(FormatError::unsupported, describe(central.name), " is encrypted, or contains a patch");
   if (local.method != central.method)
     fail(FormatError::inconsistent, describe(central.name), " has a different method in its own header");
   const auto same = [&](std::uint64_t here, std::uint64_t there) {

@@ -251,7 +251,7 @@ void JsonScanner::plain() {
   for (; at_ < end_ && is_plain(*at_); ++at_) seen |= static_cast<unsigned char>(*at_);
   if ((seen & high_bits) == 0) return;
   const std::string_view run(start, static_cast<std::size_t>(at_ - start));
-  if (!json::is_utf8(run)) fail_at(start + valid_start(run), "no UTF-8");
+  if (!json::is_utf8(run)) fail_at(start + valid_start(run), "invalid UTF-8");
 }
 
 JsonValue JsonScanner::unescape(const char* start) {

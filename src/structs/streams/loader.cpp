@@ -119,7 +119,7 @@ void generic_loader::fail(std::uint64_t offset, const std::string& what, FormatE
 }
 
 void generic_loader::fail_endless(std::uint64_t count) {
-  fail(where(), std::to_string(count) + " elements without bytes", FormatError::too_costly);
+  fail(where(), std::to_string(count) + " elements that take no bytes are too many", FormatError::too_costly);
 }
 
 }  // namespace onecopy::streams

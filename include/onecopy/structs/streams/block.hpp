@@ -14,7 +14,7 @@
 
 namespace onecopy::streams {
 
-// Given out from the front, given back as a whole. The pages cost memory when they are first written.
+// Parts are allocated from the front, and freed together. A page uses memory once it is written.
 class Block {
   using Memory = std::byte[];  // NOLINT(modernize-avoid-c-arrays): a vector would write to all of it
 
@@ -44,8 +44,8 @@ class Block {
   std::size_t used_ = 0;
 };
 
-// For vectors that a contiguous_memory_allocator shall place in its block: std::vector<T, allocator<T>>. It keeps the
-// block alive. What does not fit the block - vectors that are built, grown or copied - comes from the heap.
+// For vectors that a contiguous_memory_allocator places in its block: std::vector<T, allocator<T>>. It keeps the
+// block alive. Vectors that do not fit, and those that are built, grown or copied, use the heap.
 template <class T>
 class allocator {
  public:

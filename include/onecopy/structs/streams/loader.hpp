@@ -1,5 +1,5 @@
 // Reading a stream, or viewing a mapped one. Every count is compared with the remaining bytes before it is used or
-// memory is allocated for it: any bytes give a value or an error.
+// memory is allocated for it: any bytes result in a value or an error.
 #pragma once
 
 #include <algorithm>
@@ -59,7 +59,7 @@ class generic_loader {
 
   template <class T>
   void visit(T& value, std::string_view /*name*/ = {}) {
-    static_assert(!std::is_const_v<T>, "loading into a const value: is there a visit(visitor) that is not const?");
+    static_assert(!std::is_const_v<T>, "a const value cannot be loaded: is there a visit(visitor) that is not const?");
     const Level level(*this);
     WireFormat::visit(*this, value);
     if (depth_ == 1) leave();
@@ -89,7 +89,7 @@ class generic_loader {
     generic_loader& loader;
   };
 
-  // Inside a sequence its span holds the owner, and what its elements have borrows: a million of them count nothing.
+  // Only the span of a sequence holds the owner; spans in its elements borrow, and need no reference counting.
   struct Borrowing {
     explicit Borrowing(std::shared_ptr<const void>& its) : owner(its), kept(std::exchange(its, nullptr)) {}
     Borrowing(const Borrowing&) = delete;
@@ -224,7 +224,7 @@ class generic_loader {
     }
   }
 
-  // Clears values with another bool, which a program must not read.
+  // Clears values with an invalid bool, which a program must not read.
   template <class T>
   void expect_bools(std::span<T> values) {
     if constexpr (structs::has_bool<T>()) {

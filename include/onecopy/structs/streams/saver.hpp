@@ -41,7 +41,7 @@ class generic_saver {
   std::size_t bytes();  // the position in the stream
 
  protected:
-  // Flushes after each outermost visit, so that a failed write of buffered bytes is known then.
+  // Flushes after each outermost visit, so that a failed write of buffered bytes is noticed then.
   struct Flushing {};
   generic_saver(std::ostream& stream, std::string name, Flushing flushing);
 

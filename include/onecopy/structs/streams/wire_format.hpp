@@ -62,7 +62,7 @@ struct WireFormat {
       static_assert(
           requires { value.visit(visitor); },
           "the type needs a member: template <class Visitor> void "
-          "visit(Visitor& visitor), const too where it is saved; for std::map, use a sorted std::vector");
+          "visit(Visitor& visitor), and a const one to be saved; for std::map, use a sorted std::vector");
       value.visit(visitor);
     }
   }
@@ -72,7 +72,7 @@ struct WireFormat {
   static constexpr void check_elements() {
     using Element = std::ranges::range_value_t<Sequence>;
     static_assert(!is_address_v<Element>, "a pointer cannot be saved: save what it points to");
-    static_assert(!std::same_as<Element, bool>, "a sequence of bool: take std::uint8_t, or words of bits");
+    static_assert(!std::same_as<Element, bool>, "a sequence of bool cannot be saved: use std::uint8_t or bit words");
   }
 };
 
