@@ -1,4 +1,4 @@
-"""Hold every #include against the DEPENDS lists of src/CMakeLists.txt: tools/check_layers.py [ROOT].
+"""Check every #include against the DEPENDS lists of src/CMakeLists.txt: tools/check_layers.py [ROOT].
 
 A module may include itself and the modules it depends on; only `os` may include system headers; bindings may include
 public headers only. Python's layers are import-linter contracts in pyproject.toml.
@@ -11,7 +11,7 @@ from sentences import report
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+([<"])([^>"]+)[>"]', re.MULTILINE)
 ROOM = re.compile(r"onecopy_module\((\w+)\s(.*?)\)", re.DOTALL)
-PROCESSOR = "sys/auxv.h"  # which instructions there are: CRC-32C is in `base`
+PROCESSOR = "sys/auxv.h"  # reports the CPU's instructions, for CRC-32C in `base`
 SYSTEM = re.compile(r"^(sys/|linux/|asm/|mach/|unistd\.h|fcntl\.h|signal\.h|dirent\.h|pthread\.h|windows\.h)")
 
 
@@ -52,7 +52,7 @@ def fault_of(module: str, public: bool, kind: str, header: str, allowed: dict[st
 
 
 def violations(root: Path) -> list[str]:
-    """Return one sentence for each include that the diagram forbids."""
+    """Return one sentence for each include that the lists forbid."""
     allowed = modules((root / "src/CMakeLists.txt").read_text())
     found = []
     for folder in ("include/onecopy", "src"):

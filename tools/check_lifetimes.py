@@ -1,6 +1,6 @@
-"""Hold that shared state is protected by the types that are made for it: tools/check_lifetimes.py [ROOT].
+"""Check that shared state is protected by the types made for this purpose: tools/check_lifetimes.py [ROOT].
 
-A mutex must know of forks (src/files/fork_mutex.hpp). In the bindings, a member that shares an object is a Shared, a
+A mutex must survive forks (src/files/fork_mutex.hpp). In the bindings, a member that shares an object is a Shared, a
 Pin or a WithoutGil (bindings/shared.hpp), and the GIL is released and acquired by their types alone.
 """
 
@@ -12,7 +12,7 @@ from sentences import report
 
 
 class Rule(NamedTuple):
-    """What no line may have outside the files that implement it."""
+    """A pattern that no line may match outside the exempt files."""
 
     pattern: re.Pattern[str]
     folders: tuple[str, ...]
@@ -24,7 +24,7 @@ RULES = (
     Rule(
         re.compile(r"\bstd::(recursive_|timed_|recursive_timed_|shared_|shared_timed_)?mutex\b"),
         ("include", "src", "bindings"),
-        # A forked child uses no mutex of a job or of a call of its parent.
+        # A forked child uses no mutex of its parent's jobs or calls.
         frozenset(
             {
                 "src/files/fork_mutex.hpp",
@@ -51,7 +51,7 @@ RULES = (
 
 
 def violations(root: Path) -> list[str]:
-    """Return one sentence for each line that goes around the types."""
+    """Return one sentence for each line that bypasses the types."""
     found = []
     for rule in RULES:
         for folder in rule.folders:

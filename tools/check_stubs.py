@@ -21,7 +21,7 @@ def generate() -> str:
 
 
 def main() -> int:
-    """Write the stub, or print how it differs; 1 if it does."""
+    """Write the stub, or print how it differs and return 1 if it does."""
     text = generate()
     if "--write" in sys.argv:
         STUB.write_text(text)

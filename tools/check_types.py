@@ -1,7 +1,7 @@
-"""Hold that a namespace of the C++ sources has one type of a name: tools/check_types.py [ROOT].
+"""Check that no C++ namespace defines two types of the same name: tools/check_types.py [ROOT].
 
 Two definitions of one type in one namespace break the one-definition rule, and no compiler or linker reports it: the
-program takes either. A type in an unnamed namespace counts with the namespace around it, because it becomes ambiguous
+program uses either. A type in an unnamed namespace counts with the namespace around it, because it becomes ambiguous
 as soon as its file includes the other's header. Two unnamed namespaces of different files may have the same name.
 """
 
@@ -24,7 +24,7 @@ UNNAMED = "(unnamed)"
 def types_of(source: str) -> list[tuple[str, str]]:
     """Return (namespace, name) of each type that is defined at the level of a namespace."""
     found = []
-    spaces: list[str | None] = []  # of each open brace the namespace; None: a brace of anything else
+    spaces: list[str | None] = []  # the namespace of each open brace; None: another kind of brace
     for token in TOKEN.finditer(COMMENT_OR_TEXT.sub(" ", source)):
         if token[0] == "}":
             del spaces[-1:]
@@ -36,7 +36,7 @@ def types_of(source: str) -> list[tuple[str, str]]:
 
 
 def twins(root: Path) -> list[str]:
-    """Return one sentence for each name that stands for two types of a namespace."""
+    """Return one sentence for each name of two types in a namespace."""
     files: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     named: set[tuple[str, str]] = set()
     for folder in FOLDERS:

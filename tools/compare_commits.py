@@ -1,9 +1,9 @@
 """Compare two commits in ten calls: tools/compare_commits.py [BASE [COMMIT]] [--rounds N] [--record FILE].
 
 Each commit is built once into build/compare/HASH; COMMIT is the committed tree (HEAD), BASE origin/main. Processes of
-both take turns, N of each (7). A case is faster or slower if all ratios of its pairs lie on one side of 1. Of two equal
-commits nothing should be: see how much the machine says before you believe it. --record appends the medians as a line
-of JSON, with both commits and the machine.
+both take turns, N of each (7). A case is faster or slower if all ratios of its pairs lie on one side of 1. Two equal
+commits should show no difference: compare them first, to see how much the machine varies. --record appends the
+medians as a line of JSON, with both commits and the machine.
 """
 
 import argparse
@@ -29,13 +29,13 @@ CASES = ROOT / "tools/micro_cases.py"
 
 
 def output(*command: object, env: dict[str, str] | None = None) -> str:
-    """Return what a command prints; raise CalledProcessError where it fails."""
+    """Return the output of a command. Raise CalledProcessError if it fails."""
     words = list(map(str, command))
     return subprocess.run(words, check=True, capture_output=True, text=True, env=env).stdout.strip()
 
 
 def built(commit: str) -> Path:
-    """Return the folder that has the package of a commit, which is built by this call if it is not there."""
+    """Return the folder with the package of a commit, which is built if it is missing."""
     site = BUILT / commit / "site"
     if not site.exists():
         print(f"building {commit[:8]} ...", file=sys.stderr)
@@ -53,9 +53,9 @@ def built(commit: str) -> Path:
 
 
 def times(site: Path, folder: Path) -> dict[str, float]:
-    """Return microseconds by case, of a new process."""
+    """Return microseconds by case, measured in a new process."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    # -S: else the editable package of this environment would be found too; the folder of numpy is named instead.
+    # -S hides the editable package of this environment; the folder of numpy is added to the path.
     environment["PYTHONPATH"] = f"{site}:{Path(np.__file__).parent.parent}"
     environment["PYTHONPYCACHEPREFIX"] = str(folder.parent / "bytecode")
     found: dict[str, float] = json.loads(output(sys.executable, "-S", CASES, folder, env=environment))
@@ -63,13 +63,13 @@ def times(site: Path, folder: Path) -> dict[str, float]:
 
 
 def paired(sites: tuple[Path, Path], rounds: int) -> dict[str, list[tuple[float, float]]]:
-    """Return the times of both by case, a pair a round."""
+    """Return the times of both commits by case, one pair per round."""
     pairs: dict[str, list[tuple[float, float]]] = {}
     with tempfile.TemporaryDirectory(dir=BUILT) as temporary:
         folders = [Path(temporary, name, "data") for name in ("base", "now")]
         for site, folder in zip(sites, folders, strict=True):
             folder.parent.mkdir()
-            times(site, folder)  # makes the data and the bytecode
+            times(site, folder)  # creates the data and the bytecode
         for number in track(range(rounds), "measuring ...", console=Console(stderr=True), transient=True):
             order = (0, 1) if number % 2 == 0 else (1, 0)
             both = {which: times(sites[which], folders[which]) for which in order}
@@ -79,8 +79,8 @@ def paired(sites: tuple[Path, Path], rounds: int) -> dict[str, list[tuple[float,
 
 
 def table_of(pairs: dict[str, list[tuple[float, float]]], base: str, now: str) -> Table:
-    """Return the medians of each case, and its ratios; a case is faster or slower where all its ratios agree."""
-    table = Table("us a call", base[:8], now[:8], "ratio", "least", "most", "")
+    """Return a table of medians and ratios by case; a case is faster or slower if all its ratios agree."""
+    table = Table("us per call", base[:8], now[:8], "ratio", "least", "most", "")
     for name, both in pairs.items():
         ratios = [after / before for before, after in both]
         verdict = "faster" if max(ratios) < 1 else "slower" if min(ratios) > 1 else ""
@@ -95,12 +95,12 @@ def medians_of(pairs: list[tuple[float, float]]) -> list[float]:
 
 
 def main() -> None:
-    """Build, measure, print a table."""
+    """Build and measure both commits, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("base", nargs="?", default="origin/main")
     parser.add_argument("commit", nargs="?", default="HEAD")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--record", type=Path, help="file of JSON lines, to which the medians are appended")
+    parser.add_argument("--record", type=Path, help="append the medians to this file, as a line of JSON")
     options = parser.parse_args()
     commits = (f"{commit}^{{commit}}" for commit in (options.base, options.commit))
     base, now = (output("git", "-C", ROOT, "rev-parse", "--verify", commit) for commit in commits)

@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: what the site has and the committed pages have not.
+"""MkDocs hooks for what the site contains in addition to the committed pages.
 
 `<!-- headers -->` becomes the comments at the head of all public headers. Links that leave `docs/` become text. A nav
 item that ends in /* stands for the pages of that folder that no other item names.
@@ -14,14 +14,14 @@ OUTSIDE_LINK = re.compile(r"\[([^\]]+)\]\((?:\.\./)+((?:packages|include|tests|e
 
 
 def on_config(config: Any) -> Any:
-    """Replace `folder/*` in the menu by pages."""
+    """Replace `folder/*` in the menu with pages."""
     named = {page for page in pages_of(config["nav"]) if not page.endswith("/*")}
     config["nav"] = expanded(config["nav"], named)
     return config
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Insert the generated parts of a page, and replace links that work in a checkout only."""
+    """Insert the generated parts of a page, and replace links that work only in a checkout."""
     if page.file.src_uri == "index.md":
         page.meta["hide"] = ["navigation", "toc"]  # it is a menu itself
     markdown = re.sub(r"(notebooks/[\w-]+)\.ipynb\)", r"\1.md)", markdown)  # on the site a notebook is a page
@@ -77,7 +77,7 @@ def headers() -> list[str]:
 
 
 def essay(path: Path) -> list[str]:
-    """Return the comment that a header begins with, as Markdown: what it indents is code. ValueError: there is none."""
+    """Return the comment at the head of a file as Markdown, with indented code. Raise ValueError if there is none."""
     code = path.read_text().removeprefix("#pragma once").lstrip().splitlines()
     comment = [line[2:].removeprefix(" ") for line in itertools.takewhile(lambda line: line.startswith("//"), code)]
     if not comment:
@@ -85,7 +85,7 @@ def essay(path: Path) -> list[str]:
     lines = [""]
     for line in comment:
         if line.startswith("    ") != lines[-1].startswith("    "):
-            lines.append("")  # or Markdown takes code for text, or text for code
+            lines.append("")  # so that Markdown distinguishes code from text
         lines.append(line if line.startswith("    ") else escaped(line))
     return lines
 

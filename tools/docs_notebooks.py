@@ -18,11 +18,11 @@ from nbconvert import MarkdownExporter
 from traitlets.config import Config
 
 TIMEOUT = 120
-"""Seconds for a cell."""
+"""Seconds that a cell may take."""
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Put a page, and its pictures, into the place of each notebook, which stays to be downloaded."""
+    """Add a page with its pictures for each notebook, which stays available for download."""
     for notebook in sorted(Path(config["docs_dir"]).glob("notebooks/*.ipynb")):
         text, pictures = page_of(notebook)
         files.append(File.generated(config, f"notebooks/{notebook.stem}.md", content=text))
@@ -32,13 +32,13 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def page_of(path: Path) -> tuple[str, dict[str, bytes]]:
-    """Execute a notebook in an empty folder; return its Markdown, and pictures by name. PluginError: a cell failed."""
+    """Execute a notebook in an empty folder; return its Markdown and pictures. Raise PluginError if a cell fails."""
     notebook = nbformat.read(path, as_version=4)
     with tempfile.TemporaryDirectory(prefix="notebook-") as folder:
         surroundings = {**os.environ, "ONECOPY_CACHE": f"{folder}/cache", "PYDEVD_DISABLE_FILE_VALIDATION": "1"}
         sockets = Config(
             {"KernelManager": {"transport": "ipc", "ip": f"{folder}/kernel"}}
-        )  # not ports, open to anybody
+        )  # not ports, which any user can reach
         client = NotebookClient(notebook, timeout=TIMEOUT, config=sockets, resources={"metadata": {"path": folder}})
         try:
             client.execute(env=surroundings)

@@ -1,7 +1,7 @@
 """Ten calls that users make often, each timed in this process: tools/micro_cases.py FOLDER [CASE ...].
 
 Prints a JSON object: microseconds of one call by case, the least of several repetitions. FOLDER keeps the data between
-processes, and is made by the first one. Only names that all versions have are used: tools/compare_commits.py runs this
+processes; the first one creates it. Only names that all versions have are used: tools/compare_commits.py runs this
 file with the package of two commits.
 """
 
@@ -18,7 +18,7 @@ MANY, ROWS, REPEATS, LEAST_S = 20_000, 10_000, 8, 0.02
 
 
 def first_open(folder: Path) -> float:
-    """Return seconds for importing onecopy beside numpy, opening a file and reading a value."""
+    """Return the seconds to import onecopy after numpy, open a file and read a value."""
     import numpy  # noqa: F401, ICN001 - peers import it too
 
     begin = time.perf_counter()
@@ -48,7 +48,7 @@ def rows() -> list[dict[str, Any]]:
 
 @contextmanager
 def cases(folder: Path) -> Iterator[dict[str, Callable[[], object]]]:
-    """Return the other nine cases by name."""
+    """Yield the other nine cases by name."""
     import numpy as np
 
     import onecopy as oc
@@ -74,16 +74,16 @@ def cases(folder: Path) -> Iterator[dict[str, Callable[[], object]]]:
 
 
 def seconds_of(call: Callable[[], object]) -> float:
-    """Return the least seconds of one call, of repetitions of at least 20 ms each."""
+    """Return the seconds of one call, the least of several repetitions of at least 20 ms each."""
     call()
-    timer, count = timeit.Timer(call, "import gc; gc.enable()"), 1  # as a program has it
+    timer, count = timeit.Timer(call, "import gc; gc.enable()"), 1  # as in a program
     while timer.timeit(count) < LEAST_S:
         count *= 2
     return min(timer.repeat(REPEATS, count)) / count
 
 
 def main() -> None:
-    """Time the cases, the first open before all others."""
+    """Time the cases, beginning with the first open."""
     folder, wanted = Path(sys.argv[1]), sys.argv[2:]
     if not folder.exists():
         make(folder)

@@ -1,4 +1,4 @@
-"""Ends a check of the sources, which returns one sentence for each line that breaks a rule."""
+"""Reports the results of a check of the sources: one sentence for each line that breaks a rule."""
 
 import sys
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from typing import NoReturn
 
 
 def report(check: Callable[[Path], list[str]]) -> NoReturn:
-    """Print what a check returns of the folder that the command line names, or of this checkout; status 1 if any."""
+    """Print what a check finds in the folder given as argument, or in this checkout. Exit with 1 if it finds any."""
     found = check(Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).parent.parent))
     for sentence in found:
         print(sentence)

@@ -16,7 +16,7 @@ CMAKE += ("docs/howto/c.md", "docs/howto/cpp-structures.md")
 
 
 def replaced(path: Path, *changes: tuple[str, str]) -> None:
-    """Replace a regular expression by a text, for each change. Raise SystemExit if a file lacks it."""
+    """Replace the matches of each regular expression in a file. Raise SystemExit if one has no match."""
     text = path.read_text()
     for pattern, new in changes:
         text, count = re.subn(pattern, new, text, flags=re.MULTILINE)
@@ -26,7 +26,7 @@ def replaced(path: Path, *changes: tuple[str, str]) -> None:
 
 
 def main() -> None:
-    """Set the version that the command line names."""
+    """Set the version given on the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("version")
     parser.add_argument("date", nargs="?", default=dt.datetime.now(dt.UTC).date().isoformat())

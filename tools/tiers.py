@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ROOT / "build/tests"
-"""Each tier has a folder in it."""
+"""It contains a folder for each tier."""
 ASAN = "detect_leaks=0:allocator_may_return_null=1:handle_sigbus=0:handle_segv=0"
 LSAN = "leak_check_at_exit=0:allocator_may_return_null=1:handle_sigbus=0:handle_segv=0"
 SHOWN_LINES = 150
@@ -33,7 +33,7 @@ TIERS: dict[str, list[list[str]]] = tomllib.loads((ROOT / "pyproject.toml").read
 
 @dataclass(frozen=True)
 class Step:
-    """A command that must end with status 0; `alone`: it takes all CPUs, and nothing runs beside it."""
+    """A command that must end with status 0; `alone`: it uses all CPUs, and nothing else runs meanwhile."""
 
     name: str
     command: Sequence[str]
@@ -42,14 +42,14 @@ class Step:
 
 
 def make(name: str, target: str, *needs: str) -> Step:
-    """Return a step that makes a target."""
+    """Return a step that runs make for a target."""
     return Step(name, ["make", "--no-print-directory", target], needs, alone=True)
 
 
 def pytest(
     folder: Path, name: str, tests: Sequence[str], marks: str, *more: str, python: Sequence[str] = (sys.executable,)
 ) -> Step:
-    """Return a pytest session whose results and cache are its own, in the folder of its tier."""
+    """Return a pytest session with its own results and cache, in the folder of its tier."""
     own = ["-o", f"cache_dir={folder}/cache-{name}", "--results", f"{folder}/{name}.json"]
     slowest = ["--durations=40", "--durations-min=2"]
     return Step(name, [*python, "-m", "pytest", "-q", *own, *slowest, "-m", marks, *more, *tests])
@@ -139,7 +139,7 @@ def nightly(folder: Path) -> list[Step]:
 
 
 def coverage(folder: Path) -> list[Step]:
-    """List what `make coverage` runs: all tests but the nightly ones, in a build that counts."""
+    """List what `make coverage` runs: all tests except the nightly ones, in an instrumented build."""
     profiles = ROOT / "build/coverage/profiles"
     profiles.mkdir(parents=True, exist_ok=True)
     counting = ["env", f"LLVM_PROFILE_FILE={profiles}/%m%c.profraw"]
@@ -168,7 +168,7 @@ def last_line(log: Path) -> str:
 
 
 def report(step: Step, log: Path, status: int, seconds: float, cpu: float) -> None:
-    """Print how a step ended; of one that failed, the lines that name a failure and the end of its output."""
+    """Print how a step ended; if it failed, also the lines that name a failure and the end of its output."""
     ended = "FAILED" if status else "ok"
     print(f"{ended:<7}{step.name:<18}{seconds:7.1f} s {cpu:6.0f} s of CPU  {last_line(log)}", flush=True)
     if status:
@@ -210,7 +210,7 @@ def run(steps: Sequence[Step], folder: Path) -> list[str]:
 
 
 def main() -> int:
-    """Read the command line; run the steps."""
+    """Run the steps that the command line selects."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     tiers = {"test": fast, "rest": rest, "nightly": nightly, "coverage": coverage}
     parser.add_argument("tier", choices=tiers)

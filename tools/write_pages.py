@@ -1,8 +1,8 @@
-"""Write the generated parts of committed pages: `python tools/write_pages.py`. With --check, only report old ones.
+"""Write the generated parts of committed pages: `python tools/write_pages.py`. With --check, only report outdated ones.
 
 The parts stand between `<!-- NAME -->` and `<!-- /NAME -->`, so that they can be read where the site is not built: the
 help of commands, the public names of modules, each with the first sentence of its docstring, the tables of the newest
-record of a benchmark, and what the tests of frameworks recorded in tests/tested.jsonl.
+record of a benchmark, and the results of framework tests in tests/tested.jsonl.
 """
 
 import importlib
@@ -24,7 +24,7 @@ HELP = "help of the command line"
 RECORDS = ("structs", "stories")
 """The scenarios of `onecopy bench` whose newest record a page shows."""
 SERVERS, VERSIONS = "memory of servers", "versions of frameworks"
-"""What tests/frameworks/test_auto_servers.py measured, and test_auto_versions.py ran."""
+"""Recorded by tests/frameworks/test_auto_servers.py and test_auto_versions.py."""
 PART = re.compile(
     rf"<!-- ({NAMES}[\w.]+|{'|'.join((HELP, SERVERS, VERSIONS, *RECORDS))}) -->\n.*?<!-- /\1 -->", re.DOTALL
 )
@@ -39,7 +39,7 @@ def helps() -> str:
 
 
 def broken(text: str) -> str:
-    """Return the help of a command with lines of at most 120 characters: click breaks no list of choices."""
+    """Return the help of a command with lines of at most 120 characters, because click does not wrap choices."""
     return re.sub(r"^( *)(.{80,118}\|)(?=.{3,}$)", r"\1\2\n\1    ", text, flags=re.MULTILINE)
 
 
@@ -56,7 +56,7 @@ def help_of(command: click.Command, path: str, parent: click.Context | None) -> 
 
 def names(module_name: str) -> str:
     """Return a list of the public functions and classes of a module, with the first sentence of each docstring."""
-    os.environ["ONECOPY_AUTO"] = "0"  # `onecopy.auto` would replace functions of frameworks here
+    os.environ["ONECOPY_AUTO"] = "0"  # otherwise `onecopy.auto` replaces functions of frameworks here
     module = importlib.import_module(module_name)
     lines = []
     for name in sorted(module.__all__):
@@ -125,7 +125,7 @@ def versions() -> str:
 
 
 def made(name: str) -> str:
-    """Return the text of the part of that name."""
+    """Return the text of the part with this name."""
     if name in RECORDS:
         return tables(name)
     if name in (SERVERS, VERSIONS):
@@ -146,7 +146,7 @@ PAGES = sorted(path.relative_to(ROOT).as_posix() for path in COMMITTED if PART.s
 
 
 def main() -> int:
-    """Write the pages; with --check, report those that are not as they should be, and return 1 if there are any."""
+    """Write the pages; with --check, report outdated pages instead, and return 1 if there are any."""
     old = [page for page in PAGES if written(page) != (ROOT / page).read_text()]
     for page in old:
         if "--check" in sys.argv[1:]:

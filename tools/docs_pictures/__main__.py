@@ -20,11 +20,11 @@ PICTURES: dict[str, Callable[[Path], bytes]] = {
     "explain.svg": scenes.explain,
 }
 KEPT = ("huge-pages.svg", "page-cache.svg")
-"""Pictures that stay as they are. Each names its record, which commit b0560618 has with the code that drew them."""
+"""Pictures that are not made again. Commit b0560618 contains the records that they name and the drawing code."""
 
 
 def made(name: str) -> bytes:
-    """Make one picture, in a folder of its own that is removed, with a store of its own."""
+    """Make one picture in a temporary folder, with a separate store."""
     with tempfile.TemporaryDirectory(prefix="demo-") as parent:
         folder = Path(parent) / "demo"
         folder.mkdir()
@@ -33,13 +33,13 @@ def made(name: str) -> bytes:
 
 
 def main() -> None:
-    """Make the pictures that are named, or all."""
+    """Make the pictures named on the command line, or all."""
     parser = argparse.ArgumentParser(prog="python -m tools.docs_pictures", description=__doc__)
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="where to; docs/pictures if not given")
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="folder for the pictures (default: docs/pictures)")
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(PICTURES))
     given = parser.parse_args()
     if unknown := [name for name in given.names if name not in PICTURES]:
-        parser.error(f"no picture {unknown[0]!r}; there are {', '.join(PICTURES)}")
+        parser.error(f"unknown picture {unknown[0]!r}; choose from {', '.join(PICTURES)}")
     for name in given.names or PICTURES:
         content = made(name)
         (given.folder / name).write_bytes(content)

@@ -1,4 +1,4 @@
-"""What the terminals and the curves of the documentation show: programs of its pages, run."""
+"""The scenes that the documentation's terminals and curves show: programs from its pages, which are run."""
 
 import contextlib
 import re
@@ -71,7 +71,7 @@ def program(page: str, title: str) -> str:
 
 
 def run(folder: Path, *command: str) -> None:
-    """Run a command to its end; RuntimeError where it fails."""
+    """Run a command until it ends. Raise RuntimeError if it fails."""
     output_of(list(command), folder, 96)
 
 
@@ -89,7 +89,7 @@ def write_server(folder: Path) -> None:
 
 @contextlib.contextmanager
 def running(folder: Path, *command: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """Run a program until it has printed a line; when the block ends its stdin is closed, and it ends."""
+    """Run a program until it has printed a line. When the block ends, close its stdin, which ends it."""
     with subprocess.Popen(
         [sys.executable, *command], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as child:
@@ -105,7 +105,7 @@ def ls(folder: Path) -> bytes:
 
 
 def warm(folder: Path) -> bytes:
-    """Show a file that is brought in, and what is in memory then."""
+    """Show how a file is warmed, and how much of it is then in memory."""
     write_model(folder)
     steps = [["evict", "model.safetensors"], ["warm", "model.safetensors"]]
     return screen_of("warm", [["onecopy", *step] for step in steps], folder, 104)
@@ -131,7 +131,7 @@ def explain(folder: Path) -> bytes:
 def datasets(folder: Path) -> bytes:
     """Record the tutorial's training, with a list and with a shared one."""
     (folder / "train.py").write_text(program("tutorials/datasets.md", "train.py"))
-    run(folder, "python", "train.py", "share")  # builds: what is recorded is the next run, as in the tutorial
+    run(folder, "python", "train.py", "share")  # builds the file; the next run is recorded, as in the tutorial
     for how in ("list", "share"):
         run(folder, "onecopy", "record", "-q", "-o", f"{how}.jsonl", "--", "python", "train.py", how)
     return difference(folder, "list.jsonl", "share.jsonl", "200,000 annotations, three workers: a list, and shared")

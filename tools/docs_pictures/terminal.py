@@ -1,6 +1,6 @@
-"""A command, run in a terminal of its own, as an SVG of that terminal.
+"""Runs commands in their own terminal, and returns the terminal as an SVG.
 
-The SVG names no font that would have to be fetched, and has a dark background of its own: for light and dark pages.
+The SVG needs no font from the network, and has its own dark background, which suits light and dark pages.
 """
 
 import io
@@ -47,9 +47,9 @@ FORMAT = """\
 
 
 def output_of(command: list[str], folder: Path, width: int) -> str:
-    """Run a command with a terminal for stdout, and return what it wrote; RuntimeError where it failed.
+    """Run a command with a terminal for stdout, and return its output. Raise RuntimeError if it fails.
 
-    A status of 3 is a finding ("something is wrong"), and no failure.
+    A status of 3 is a finding ("something is wrong"), not a failure.
     """
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "COLUMNS": str(width), "TERM": "xterm-256color"}
