@@ -25,7 +25,7 @@ ArrayWriter::ArrayWriter(FileWriter& file, Layout layout)
 }
 
 void ArrayWriter::begin() {
-  // The header's place; its checksums are known when everything else is written.
+  // Leaves space for the header, whose checksums are known when everything else is written.
   const std::string header = layout_.header(blocks_);
   file_->write(std::as_bytes(std::span(header)));
   if (!layout_.placements().empty()) left_ = layout_.placements().front().length;

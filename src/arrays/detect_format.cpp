@@ -46,7 +46,7 @@ bool is_safetensors(Bytes first) noexcept {
   return first.size() > safetensors::length_bytes && first[safetensors::length_bytes] == std::byte{'{'};
 }
 
-// Decided on bytes that were read: a mapping of a file that is being rewritten could end before them.
+// Decided by bytes that were read, because a mapping of a file that is being rewritten could end before them.
 bool may_be_another_format(Bytes first) noexcept {
   return onnx::is_onnx(first) ||
          std::ranges::any_of(signatures::recognised, [first](const auto& signature) { return signature.is_in(first); });

@@ -20,7 +20,7 @@ namespace {
 // Small enough to stay in the CPU's cache between the read and the checksum, large enough for efficient reads of a cold
 // disk.
 constexpr std::size_t read_size = std::size_t{256} << 10U;
-constexpr std::size_t direct_read_size = std::size_t{2} << 20U;  // past the page cache nothing is read ahead
+constexpr std::size_t direct_read_size = std::size_t{2} << 20U;  // there is no read-ahead past the page cache
 
 // Copying out of the page cache is the expensive half, and slower into a buffer that is not page-aligned: 4.7 GiB/s for
 // both on one CPU, 3.5 where malloc placed the buffer.

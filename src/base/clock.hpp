@@ -10,7 +10,7 @@ inline double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// 2^30 bytes a second; 0 where no time has passed.
+// 2^30 bytes per second; 0 if no time has passed.
 constexpr double gib_per_s(std::uint64_t bytes, double seconds) noexcept {
   return seconds > 0 ? static_cast<double>(bytes) / static_cast<double>(1U << 30U) / seconds : 0;
 }

@@ -46,7 +46,7 @@ std::uint64_t load_word(const std::byte* at) noexcept {
 
 #if defined(__x86_64__)
 #define ONECOPY_HAS_CRC_INSTRUCTION 1
-#if defined(__clang__)  // where the compiler's target says "no crc32", as zig's does, sse4.2 does not include it
+#if defined(__clang__)  // if the compiler's target excludes crc32, as zig's does, sse4.2 does not include it
 #define ONECOPY_CRC_TARGET __attribute__((target("sse4.2,crc32")))
 #else
 #define ONECOPY_CRC_TARGET __attribute__((target("sse4.2")))

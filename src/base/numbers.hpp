@@ -1,4 +1,4 @@
-// Numbers in text: of the kernel's files, and in names and checksums.
+// Numbers in text: in the kernel's files, in names and in checksums.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace onecopy {
 
-// The decimal number behind the first `label` in `text`, and behind blanks; none where there is no label or no number.
+// The decimal number that follows the first `label` in `text` and any blanks; none if label or number are missing.
 std::optional<std::uint64_t> number_after(std::string_view text, std::string_view label);
 
 // Eight lowercase hexadecimal digits.

@@ -7,7 +7,7 @@
 
 namespace onecopy {
 
-// A random number of this process. Without it, keys chosen to collide would make reading a file quadratic.
+// A random number of this process. Without it, keys chosen to collide would make reading take quadratic time.
 std::uint64_t hash_seed();
 
 std::uint64_t seeded_hash(std::string_view bytes, std::uint64_t seed = hash_seed()) noexcept;

@@ -27,7 +27,7 @@ using namespace onecopy;
 struct onecopy_file {
   std::shared_ptr<const Mapping> mapping;
   std::optional<ArrayFile> arrays;     // none: raw
-  std::deque<std::string> texts;       // C wants a NUL at the end, which names in a header do not have
+  std::deque<std::string> texts;       // C requires a NUL at the end, which names in a header lack
   std::vector<onecopy_entry> entries;  // all, also fillers
   std::vector<std::size_t> shown;      // of these, the ones that are not fillers
   bool built = false;
@@ -43,7 +43,7 @@ struct BuildFailed : std::runtime_error {
   int status;
 };
 
-// The last failure of a thread: no memory is needed to report it, and nothing to free when the thread ends.
+// The last failure of a thread: no memory is needed to report it, and nothing is freed when the thread ends.
 thread_local constinit onecopy_error last{sizeof(onecopy_error), ONECOPY_OK, 0, 0, -1, "", ""};
 thread_local constinit std::array<char, 1024> message_of_last{};
 thread_local constinit std::array<char, 4096> path_of_last{};

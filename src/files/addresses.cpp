@@ -12,7 +12,7 @@ os::Result<Addresses> Addresses::reserve(std::size_t size, std::uint64_t file_of
   const auto start = reinterpret_cast<std::uintptr_t>(reserved.value);
   const std::uint64_t lead = congruent_after(start, file_offset, os::huge_page) - start;
   os::unmap(reserved.value, lead);
-  // What is reserved behind the end stays so: it takes no memory, and to release it would be one more system call.
+  // Addresses beyond the end stay reserved: they use no memory, and releasing them would be one more system call.
   return {Addresses(reserved.value + lead, reserved_size - lead), 0};
 }
 

@@ -1,4 +1,4 @@
-// Reserved addresses; whatever is mapped into them goes with them.
+// Reserved addresses; whatever is mapped into them is unmapped with them.
 #pragma once
 
 #include <cstddef>

@@ -32,7 +32,7 @@ bool has_memory(std::string_view controllers) {
 // Where a version of control groups is mounted, and the names of its files and of page cache in `memory.stat`.
 struct Version {
   const char* mount;
-  std::array<const char*, 2> limits;  // what kills, and beyond what the kernel slows processes down without end
+  std::array<const char*, 2> limits;  // the kernel kills at the first, and slows processes down endlessly at the second
   const char* usage;
   std::array<const char*, 2> page_cache;
 };
@@ -52,7 +52,7 @@ std::uint64_t held_by(const std::string& group, const Version& version) {
   return used - std::min(used, droppable);
 }
 
-// What one group leaves; nullopt where it has no limit ("max" is not a number).
+// The memory that a group's limit leaves; nullopt if it has no limit ("max" is not a number).
 std::optional<std::uint64_t> left_in(const std::string& group, const Version& version) {
   std::optional<std::uint64_t> lowest;
   for (const char* file : version.limits)

@@ -1,4 +1,4 @@
-// The answer of onecopy::available_memory() for any tree of /proc and /sys, so that tests can bring their own.
+// The answer of onecopy::available_memory() for any tree of /proc and /sys, so that tests can use their own.
 #pragma once
 
 #include <optional>

@@ -11,7 +11,7 @@ struct Forks {
     return list;
   }
 
-  // As std::lock: waits for one at a time while it holds no other, because a thread may hold one and wait for another.
+  // As std::lock: waits for one mutex while it holds none, because a thread may hold one and wait for another.
   static void before() {
     mutex().lock();
     AroundForks* held = nullptr;

@@ -10,13 +10,13 @@
 
 namespace onecopy {
 
-// What the handler has to know of a mapping, as long as this object lives.
+// What the handler must know about a mapping, as long as this object lives.
 struct GuardedPages {
   std::byte* first = nullptr;
   std::size_t size = 0;  // whole pages
   int fd = -1;
   std::uint64_t file_offset = 0;  // of `first`
-  std::uint64_t file_end = 0;     // where the file has to end at the earliest
+  std::uint64_t file_end = 0;     // the file must not end before it
   bool writable = false;
 };
 

@@ -51,7 +51,7 @@ ByteRange range_in_file(std::uint64_t size, const MappingOptions& options, const
   return range;
 }
 
-// Other processes take memory meanwhile, such as those that copy the same file. The question costs 0.1 ms.
+// Other processes use memory meanwhile, such as those that copy the same file. The query takes 0.1 ms.
 bool is_memory_short(ByteRange piece, ByteRange all) noexcept {
   constexpr std::uint64_t between = std::uint64_t{64} << 20U;
   if (piece.offset != all.offset && piece.offset % between != 0) return false;
@@ -165,7 +165,7 @@ struct Mapping::State {
   std::byte* first_page = nullptr;
   FileIdentity identity = identity_of(facts);
   Addresses addresses;             // made from everything above
-  std::optional<Guarded> guarded;  // gone before the addresses are given back
+  std::optional<Guarded> guarded;  // destroyed before the addresses are released
   std::atomic<PagesUser*> users = nullptr;
 };
 

@@ -1,4 +1,4 @@
-// Page arithmetic as pure functions, so that tests can ask about 64 KiB pages and offsets near 2^64.
+// Page arithmetic as pure functions, so that tests can try 64 KiB pages and offsets near 2^64.
 #pragma once
 
 #include <cstdint>

@@ -41,7 +41,7 @@ class Mapped {
   int error_ = 0;
 };
 
-// Kernels before 6.5: mincore wants a mapping, which lives for this one question.
+// Kernels before 6.5: mincore requires a mapping, which is made for this one query.
 os::Result<os::CacheFacts> cached_by_mincore(int fd, ByteRange range) noexcept {
   const Mapped mapped(fd, range);
   if (mapped.error() != 0) return {{}, mapped.error()};

@@ -1,4 +1,4 @@
-// Reading a file into memory, or into another file, as fast as its device or server gives.
+// Reads a file into memory, or into another file, at the speed of its device or server.
 #pragma once
 
 #include <algorithm>
@@ -16,16 +16,16 @@
 
 namespace onecopy {
 
-// What reading leaves of a file in the page cache.
+// The part of a file that reading leaves in the page cache.
 enum class Leaves : std::uint8_t {
   read,    // what was read: other processes read the file, too
   nothing  // only what was there before
 };
 
-// Has descriptors of its own. Any number of threads may use it.
+// Has its own descriptors. Any number of threads may use it.
 class Reader {
  public:
-  Reader(int fd, Leaves leaves);  // throws OsError where there is no descriptor left
+  Reader(int fd, Leaves leaves);  // throws OsError if no descriptor is left
 
   int descriptor() const noexcept { return fd_.get(); }
 
@@ -33,11 +33,11 @@ class Reader {
   // ends before. `done`: bytes that were read, also before an error.
   int read(os::MutableBytes into, std::uint64_t at, std::size_t& done) const noexcept;
 
-  // Reads a piece into the page cache, in requests as large as its file system has. True where it was not there.
+  // Reads a piece into the page cache, in requests as large as its file system allows. True if it was not there.
   bool bring_in(ByteRange piece) const noexcept;
   void let_go(ByteRange piece) const noexcept;  // of what was brought in: as Leaves says
 
-  // What one thread reads at a time, and how many read. On a server many wait side by side.
+  // How much a thread reads at a time, and how many threads read. With a server, many wait at the same time.
   std::uint64_t piece() const noexcept { return piece_; }
   unsigned threads() const noexcept { return threads_; }
 
@@ -95,10 +95,10 @@ int read_in_parts(int fd, ByteRange range, const Use& use) noexcept {
 // of FUSE), to read page by page: plain reads are faster there.
 bool are_requests_small(std::uint64_t major_faults, std::uint64_t bytes) noexcept;
 
-// How long a device or server may give nothing: 120 seconds, or ONECOPY_READ_TIMEOUT at the start of the program.
+// How long a device or server may return nothing: 120 seconds, or ONECOPY_READ_TIMEOUT at the start of the program.
 std::chrono::duration<double> read_patience();
 
-// Throws what ended a watched reading: an interrupt, or OsError ETIMEDOUT.
+// Throws the reason that ended a watched reading: an interrupt, or OsError ETIMEDOUT.
 void throw_if_stopped(const Watched& watched, const char* operation, const std::string& path);
 
 }  // namespace onecopy

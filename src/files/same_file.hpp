@@ -1,4 +1,4 @@
-// Whether two names or descriptors are of one file.
+// Whether two names or descriptors refer to the same file.
 #pragma once
 
 #include "os/os.hpp"
@@ -9,7 +9,7 @@ inline bool is_same_file(const os::Result<os::FileFacts>& one, const os::Result<
   return one && other && one.value.device == other.value.device && one.value.inode == other.value.inode;
 }
 
-// Whether the name is of the open file now; a symbolic link that leads to it is not.
+// Whether the name currently refers to the open file; a symbolic link to it does not.
 inline bool is_at(int fd, const os::Name& name) noexcept {
   return is_same_file(os::facts_of(fd), os::facts_of_entry(name));
 }

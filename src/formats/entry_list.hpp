@@ -1,7 +1,7 @@
 // The arrays of another tool's container, as its parser finds them. Names and shapes are kept here, and become views of
 // the Index at the end.
 //
-// Bounds are the parser's to check; `finish` refuses two entries of one name, and `reject_overlaps` two of one byte.
+// The parser checks bounds; `finish` refuses entries with equal names, and `reject_overlaps` entries that overlap.
 #pragma once
 
 #include <cstdint>
@@ -34,12 +34,12 @@ class EntryList {
   void add(FoundArray array);
   void add_bytes(std::string name, ByteRange data);  // u8, one axis
 
-  // A text that lives as long as the index will.
+  // Returns the text, which then lives as long as the index.
   std::string_view keep(std::string text);
 
   bool empty() const noexcept { return parts_.entries.empty(); }
 
-  // Overlaps would let a small file claim huge memory.
+  // Overlaps would let a small file declare huge arrays.
   void reject_overlaps() const;
 
   // `data_offset`: where the data section begins; empty entries are moved to there.
@@ -59,7 +59,7 @@ class EntryList {
   std::vector<Axes> axes_;  // of each entry: how many numbers of parts_.dimensions
 };
 
-// Names that a file may have more than once: those that come later get a number, "~2", "~3".
+// Names that a file may have more than once: later ones get a number, "~2", "~3".
 class DistinctNames {
  public:
   bool add(const std::string& name) { return numbers_.emplace(name, 1).second; }  // false: it is there already

@@ -1,5 +1,5 @@
-// What a file has beyond the entries of its Index: metadata["left out"] is JSON with lists of names by reason, the same
-// for all containers. The names are valid UTF-8, and what they cost is their parser's to limit.
+// What a file contains besides the entries of its Index: metadata["left out"] is JSON with lists of names by reason,
+// the same for all containers. The names are valid UTF-8, and their parser limits their total size.
 #pragma once
 
 #include <map>
@@ -18,7 +18,7 @@ class LeftOut {
   // All reasons but one, joined by ", ": at most 20.
   std::string reasons_but(std::string_view one) const;
 
-  // A key "left out" that the file itself brings is replaced or removed.
+  // A key "left out" from the file itself is replaced or removed.
   void report(std::map<std::string, std::string, std::less<>>& metadata) const;
 
  private:

@@ -60,13 +60,13 @@ std::string base64(std::span<const std::uint32_t> blocks) {
 
 constexpr std::array<std::uint8_t, 256> make_digits() {
   std::array<std::uint8_t, 256> digits{};
-  digits.fill(0);  // what is no digit is found when the text is compared
+  digits.fill(0);  // characters that are not digits are found when the text is compared
   for (std::size_t i = 0; i < alphabet.size(); ++i)
     digits.at(static_cast<unsigned char>(alphabet[i])) = static_cast<std::uint8_t>(i);
   return digits;
 }
 
-// `count` numbers, or none where the text is not exactly what base64() makes of them.
+// `count` numbers; none unless base64() of them is exactly this text.
 std::optional<std::vector<std::uint32_t>> parse_base64(std::string_view text, std::uint64_t count) {
   constexpr auto digits = make_digits();
   const std::uint64_t bytes = count * sizeof(std::uint32_t);

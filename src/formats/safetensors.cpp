@@ -137,7 +137,7 @@ class Parser {
       parts_.entries[i].shape = all.subspan(shape_starts_[i], shape_starts_[i + 1] - shape_starts_[i]);
   }
 
-  // Overlaps would let a small file claim huge memory; holes can hide what no reader checks.
+  // Overlaps would let a small file declare huge arrays; holes can hide data that no reader checks.
   void reject_gaps_and_overlaps() const {
     std::vector<const Entry*> order(parts_.entries.size());
     std::ranges::transform(parts_.entries, order.begin(), [](const Entry& entry) { return &entry; });

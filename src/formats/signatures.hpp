@@ -1,4 +1,4 @@
-// The bytes by which a file is recognised: the one table of them, of what is read here and of what is not.
+// The bytes by which a file is recognised: one table of all formats, both supported and unsupported ones.
 #pragma once
 
 #include <array>
@@ -20,7 +20,7 @@ struct Signature {
   }
 };
 
-// Formats that are read. Behind the marks of FlatBuffers and zip archives more has to agree: see the parsers. ONNX has
+// Supported formats. FlatBuffers and zip archives have further conditions after their marks: see the parsers. ONNX has
 // no mark, only a probable beginning: onnx::is_onnx.
 inline constexpr Signature gguf{"GGUF"};
 inline constexpr Signature npy{"\x93NUMPY"};

@@ -1,8 +1,8 @@
 // os: each function is one operation of the kernel and returns its result. No policy: the caller decides, and reports.
-// What a function checks or tries beside its call is what its name promises: mincore is asked only where it answers
-// truthfully, and a claim is a lock of another kind where the kernel has no lock of open files.
+// A function may check or try more than its one call to keep the promise of its name: mincore is used only where it is
+// truthful, and a claim is another kind of lock where the kernel has no locks of open files.
 //
-// A platform is a folder, not an #ifdef. The names below are the same on each; src/os/linux/ holds what Linux
+// A platform is a folder, not an #ifdef. The names below are the same on each; src/os/linux/ contains what Linux
 // does better, src/os/posix/ everything else, and building with ONECOPY_OS=posix uses the portable half alone.
 //
 // Errors are errno values, never exceptions: the callers know path and intent and compose the message. Every function

@@ -1,4 +1,4 @@
-// The NVIDIA driver (libcuda.so.1), which is loaded when it is first asked for: nothing is linked with it.
+// The NVIDIA driver (libcuda.so.1), which is loaded when it is first needed: nothing is linked with it.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@ class CudaPages final : public PagesUser {
   // Each of `ranges` is whole pages, and no copy may reach from one into another. Throws OsError with `path`: ENODEV,
   // EOPNOTSUPP, EBUSY, ENOMEM or EIO.
   CudaPages(const std::vector<Bytes>& ranges, const std::string& path);
-  ~CudaPages() override;  // waits until the device has read what it was asked to
+  ~CudaPages() override;  // waits until the device has completed its reads
 
  private:
   struct State;

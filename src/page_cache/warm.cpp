@@ -239,7 +239,7 @@ class WarmedFile {
 // Another process that warms the same file is waited for if so much is missing, and as long as it goes on.
 constexpr std::uint64_t worth_waiting = std::uint64_t{32} << 20U;
 constexpr std::chrono::milliseconds until_the_first_bytes{50};
-// To ask what is cached costs up to a millisecond of a CPU: 15 processes that ask every 2 ms slow down the reader.
+// Querying the cached bytes takes up to a millisecond of a CPU: 15 processes that ask every 2 ms slow down the reader.
 constexpr std::chrono::milliseconds between_looks{50};
 constexpr std::chrono::milliseconds between_bytes{500};
 
@@ -301,7 +301,7 @@ class Warmer {  // on the heap: see fork_mutex.hpp
   }
 
   // Processes that start together warm the same file: eight threads of each would wait for the same pages, in an order
-  // that no disk reads fast. The first takes a name of the machine, the others wait as long as the cache fills, and
+  // that no disk reads fast. The first claims a name on the machine, the others wait as long as the cache fills, and
   // then map what it has read. One that reads other parts, or an unrelated process that took
   // the name, is not waited for: the cache of these parts does not fill.
   void wait_for_another() {
@@ -389,8 +389,8 @@ class Warmer {  // on the heap: see fork_mutex.hpp
     pieces.erase(left == 0 ? over : over + 1, pieces.end());
   }
 
-  // A slow file system is asked by twice as many threads, a piece each, as long as that makes it faster, or by half of
-  // them where the CPUs are short.
+  // A slow file system gets requests from twice as many threads, a piece each, as long as that is faster, or from half
+  // as many if CPUs are scarce.
   //
   // A fault on a 2 MiB page reads 2 MiB, in requests as large as the file system has. Where these are small, the kernel
   // defers most of them as soon as several threads wait (congestion of FUSE), and then reads page by page: reads with

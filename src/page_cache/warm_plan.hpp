@@ -18,8 +18,7 @@ inline constexpr std::uint64_t largest_piece = std::uint64_t{32} << 20U;
 // After each step a thread adds to the progress, and stops if the warming was cancelled. Inspectors know this size.
 inline constexpr std::uint64_t step_size = std::uint64_t{4} << 20U;
 
-// A server or a spinning disk that takes longer to answer is asked for many parts of a file at a time, also of a small
-// one.
+// A server or a spinning disk that takes longer to answer gets many requests at a time, even for a small file.
 inline constexpr double slow_answer = 0.001;  // seconds
 
 // The conditions at this moment, or before a file is opened. Empty: unknown.
@@ -33,7 +32,7 @@ struct Conditions {
   bool private_copy = false;      // Mode::copy: nothing to bring in
 };
 
-// Whether a mechanism reads by itself, and does not leave that to the kernel or the caller.
+// Whether a mechanism itself reads, instead of leaving that to the kernel or the caller.
 constexpr bool fills(Mechanism mechanism) noexcept {
   return mechanism == Mechanism::populate || mechanism == Mechanism::read;
 }

@@ -1,4 +1,4 @@
-// Combines a tree of types with buffers to nodes that can be read.
+// Combines a tree of types with buffers into nodes that can be read.
 #pragma once
 
 #include <functional>

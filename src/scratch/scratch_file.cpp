@@ -141,7 +141,7 @@ struct ScratchFile::State {
     if (error == 0) error = direct.write(bytes, at);
     if (error == EOPNOTSUPP) return false;
     if (error == 0) return true;
-    if (error != ENOSPC && error != EDQUOT) remember(error);  // without space, nothing is lost that was taken on
+    if (error != ENOSPC && error != EDQUOT) remember(error);  // without space, no accepted data is lost
     fail("write", error);
   }
 

@@ -18,7 +18,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view first_line = "onecopy artefact 1\n";
-constexpr std::string_view first_line_of_boot = "onecopy artefact 2\n";  // else one that is cut might count for good
+constexpr std::string_view first_line_of_boot = "onecopy artefact 2\n";  // a truncated one must not seem permanent
 constexpr std::uint64_t longest = 1U << 24U;                             // a key is a line or two
 
 // The fields in their order, for the writer and the reader alike: field(name, value) with text or a number.
@@ -112,7 +112,7 @@ std::optional<About> read_about(const File& file) {
   try {
     const std::string text = read_whole(fd, file);
     if (text.find_first_not_of('\0') == std::string::npos)
-      return std::nullopt;  // it was not flushed, and the power went
+      return std::nullopt;  // it was not flushed before a power cut
     return parse_about(text);
   } catch (const FormatError& error) {
     throw FormatError(error.kind(), concat("not the description of an artefact: ", error.what(),

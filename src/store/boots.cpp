@@ -11,7 +11,7 @@
 namespace onecopy::store {
 namespace {
 
-// Linux writes out what is dirty for 30 s by itself (vm.dirty_expire_centisecs): to flush it costs little from then on.
+// Linux writes out pages that were dirty for 30 s (vm.dirty_expire_centisecs): flushing is cheap from then on.
 constexpr std::chrono::seconds settled_after{30};
 
 bool is_old(const About& about) {
@@ -22,7 +22,7 @@ bool is_old(const About& about) {
 // False: bytes are lost.
 bool settle(const Files& files, const About& shown, const os::Fd& artefact) {
   const auto claim = Claim::take(files.claim, shown.key);
-  if (!claim) return true;  // another one does it, or removes it
+  if (!claim) return true;  // another process flushes or removes it
   auto about = read_about(files.about);
   if (about != shown) return true;
   try {

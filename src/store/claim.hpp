@@ -29,7 +29,7 @@ class Claim {
   // None: another process or thread has it. Throws OsError.
   static std::optional<Claim> take(const File& file, const std::string& key);
 
-  // The right to remove what is in a folder: a lock of the folder itself, which leaves no file. None: another process
+  // The right to remove files in a folder: a lock of the folder itself, which leaves no file. None: another process
   // or thread has it. Throws OsError where folders cannot be locked.
   static std::optional<Claim> take(const Folder& folder);
 

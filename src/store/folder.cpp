@@ -127,7 +127,7 @@ bool is_ours_alone(const os::FileFacts& facts) noexcept {
 }
 
 os::Fd open_ours(const File& file) {
-  if (!facts_of_ours(file)) return {};  // first: to open a device may do something
+  if (!facts_of_ours(file)) return {};  // first, because opening a device may have effects
   auto opened = os::open_no_link(file.at());
   if (opened.error == ENOENT) return {};
   if (!opened) fail(file, "open", opened.error);

@@ -1,4 +1,4 @@
-// A private folder that is held open, and the files in it.
+// A private folder that is kept open, and the files in it.
 //
 // A process that may write the parent folder can replace a folder at any moment. Therefore a store opens its folder,
 // checks the opened folder, and does all its work relative to it: every file found belongs to the owner, or is refused.
@@ -36,10 +36,10 @@ class Folder {
   std::uint64_t owner_;
 };
 
-// A name in a folder that all may write, where every user can guess it and take it first: then NAME-1, NAME-2, ... The
-// first one that Folder::open accepts, also when those before it are free again, else the first one that is free. A
-// folder of the owner that is to be shared is the one, whatever its mode. The text says why NAME is not used, and is
-// empty if nothing is in its way.
+// A name in a folder that all users may write. Another user can create NAME first; then NAME-1, NAME-2, ... are tried.
+// The result is the first one that Folder::open accepts, even if earlier ones are free again, else the first free one.
+// If the folder is to be shared, a folder of the owner is accepted whatever its mode. The text states why NAME is not
+// used, and is empty if nothing is in its way.
 std::pair<std::filesystem::path, std::string> choose_name(const std::filesystem::path& name,
                                                           const StoreUsers& users = {});
 

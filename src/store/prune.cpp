@@ -54,7 +54,7 @@ std::optional<store::Claim> claim_prune(const store::Folder& folder) {
   return std::nullopt;
 }
 
-// Appends to `go` those used longest ago, until what stays is small enough; to `kept` those of them that are in use.
+// Appends the least recently used artefacts to `go` until the rest is small enough, and those in use to `kept`.
 void shrink(const store::Folder& folder, std::vector<Artefact>& stay, std::uint64_t limit, std::vector<Artefact>& go,
             std::vector<Artefact>& kept) {
   std::ranges::sort(stay, {}, &Artefact::last_used_ns);
@@ -97,7 +97,7 @@ std::string_view remove(const Folder& folder, const Artefact& shown) {
   const auto files = files_of(folder, digest);
   const auto claim = Claim::take(files.claim, shown.key);
   if (!claim) return "it is being built";
-  if (shown.state == ArtefactState::stale_claim) return {};  // the claim that we took goes with us
+  if (shown.state == ArtefactState::stale_claim) return {};  // releasing the claim that we took removes it
   if (shown.state == ArtefactState::partial) {
     const auto facts = os::facts_of_entry(files.partial.at());
     if (facts && facts.value.mtime_ns != shown.last_used_ns) return "it was used or built in the meantime";

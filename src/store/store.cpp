@@ -149,7 +149,7 @@ Artefact publish(const Files& files, const std::string& key, const BuildOptions&
   store::fail(files.artefact, "build", ESTALE, "the file changed repeatedly while it was published");
 }
 
-// Under the claim. Whatever happens, what is left is whole or nothing.
+// Under the claim. Whatever happens, the result is a complete file or none.
 Artefact build_and_publish(const Claim& claim, const Files& files, const std::string& key, const Build& build,
                            const BuildOptions& options) {
   store::remove_if_there(files.about);

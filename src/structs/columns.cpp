@@ -40,7 +40,7 @@ class Buffered {
   std::vector<std::byte> buffer_;
 };
 
-// `count` values that lie one behind the other, their padding as zeros.
+// `count` contiguous values, with padding as zeros.
 void add_values(Buffered& out, const Type& type, const std::vector<Part>& parts, const std::byte* values,
                 std::uint64_t count) {
   if (count == 0) return;

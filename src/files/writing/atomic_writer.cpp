@@ -90,7 +90,7 @@ class AtomicWriter::State final : public FileWriter::State {
 
   // Permanently: after a failed write or flush, the kernel would let the next one succeed without the lost bytes.
   void abandon() noexcept {
-    if (process == os::process_id()) target.remove(file);  // a forked child has no part in it
+    if (process == os::process_id()) target.remove(file);  // not in a forked child, which does not own it
     file = {};
   }
 

@@ -13,7 +13,7 @@
 namespace onecopy {
 namespace {
 
-// Without a promise of space a later write fails, which is an error as well.
+// Without reserved space, a later write fails, which is reported as well.
 int reserve_if_possible(int fd, std::uint64_t size, std::uint64_t at_once) noexcept {
   const int error = reserve(fd, size, at_once);
   return error == EOPNOTSUPP ? 0 : error;
@@ -31,7 +31,7 @@ class MemoryFileWriter::State final : public FileWriter::State {
       create_unsealed(folder);
   }
 
-  // What is to be in memory must not reach a disk where the system has memory for files, however little.
+  // Data for memory must not reach a disk if the system has any memory for files.
   void create() {
     constexpr const char* in_memory = "/dev/shm";
     auto memory = os::create_sealable(name);

@@ -1,5 +1,5 @@
-// Files that no folder shows, which vanish with their last descriptor however their processes end, and space for files
-// before they are written.
+// Files without a name in a folder, which vanish with their last descriptor however their processes end; and reserving
+// space for files before they are written.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace onecopy {
 
-// Where the file system has no unnamed files, it has a name for the time of two calls, and only its owner may open it.
+// Where the file system has no unnamed files, it has a name during two calls, and only its owner may open it.
 os::Result<os::Fd> create_nameless(int folder);
 os::Result<os::Fd> create_nameless(const std::string& folder);
 
@@ -22,10 +22,10 @@ int end_writing(os::Fd& memory, bool sealable);
 
 // Reserves the first `size` bytes of a file, `at_once` in a call; returns errno. ENOSPC comes before anything is
 // reserved where the file system has less free space: a reservation that fails halfway fills the disk for other
-// programs meanwhile. EOPNOTSUPP: the file system cannot promise space, and a later write may fail.
+// programs meanwhile. EOPNOTSUPP: the file system cannot reserve space, and a later write may fail.
 int reserve(int fd, std::uint64_t size, std::uint64_t at_once) noexcept;
 
-// The `at_once` of memory, where a call takes as long as writing zeros does.
+// The `at_once` for memory, where a call takes as long as writing zeros.
 constexpr std::uint64_t reserved_at_once = std::uint64_t{16} << 20U;
 
 }  // namespace onecopy

@@ -1,6 +1,6 @@
-// What does not fit in memory while something is being built: appended in pieces, and read again in any order.
+// Data that does not fit in memory while something is being built: appended in pieces, and read back in any order.
 //
-// The file has no name, so nothing has to be cleaned up, and there is none before `held` bytes. One thread at a time.
+// The file has no name, so nothing must be cleaned up, and it is created after `held` bytes. One thread at a time.
 #pragma once
 
 #include <cstddef>

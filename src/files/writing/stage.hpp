@@ -1,5 +1,5 @@
-// What writers of new files share: what reaches the file begins and ends at multiples of 2 MiB, so that the page cache
-// can hold it in its largest pages. What does not end there is gathered; the rest comes straight from the caller.
+// Shared by writers of new files: writes begin and end at multiples of 2 MiB, so that the page cache can hold the file
+// in its largest pages. A remainder is gathered; everything else is written straight from the caller's memory.
 #pragma once
 
 #include <cstdint>

@@ -17,8 +17,8 @@ namespace fs = std::filesystem;
 
 constexpr const char* saving = "save";
 
-// Hidden names of a target end in a number, so that those of dead writers are found without listing the folder: in one
-// with thousands of files every save would take as long as all before it.
+// Hidden names of a target end in a number, so that those of dead writers are found without listing the folder: with
+// thousands of files in it, every save would take as long as all previous ones together.
 constexpr unsigned numbered_names = 8;
 
 // Where a link in the target's place leads in the end, also when nothing is there yet.
@@ -98,7 +98,7 @@ Target::NewFile Target::create() const {
   const int error = find_hidden_name([&](const std::string& name) {
     auto named = os::create_named(at(name));
     if (!named) return named.error;
-    // Another writer may have taken it for a dead one's, between its birth and the lock, and have removed it.
+    // Between its creation and the lock, another writer may have considered it abandoned and removed it.
     if (os::try_lock(named.value.get()) == EAGAIN || !is_at(named.value.get(), at(name))) return EEXIST;
     file = {std::move(named.value), name};
     return 0;

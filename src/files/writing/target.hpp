@@ -17,7 +17,7 @@ class Target {
   // or another user's link in the target's place.
   explicit Target(const std::filesystem::path& asked);
 
-  // In a folder that is open, which `path` names for errors. A link in the place is replaced.
+  // In an open folder, which `path` names in errors. A link in the target's place is replaced.
   Target(int folder, std::filesystem::path path);
 
   // A file that is being written. Locked as long as its writer lives.
@@ -29,11 +29,11 @@ class Target {
   // Without a name where the file system has such files, else with a hidden one and mode 0600. Throws OsError.
   NewFile create() const;
 
-  // Removes hidden files that dead writers of this target left.
+  // Removes hidden files that dead writers of this target left behind.
   void sweep() const;
 
-  // Puts a flushed file in the place, over what is there. Return errno; the target is then what it was, and a nameless
-  // file has no name. A hidden one keeps its own.
+  // Puts a flushed file in the target's place, and replaces what is there. Return errno; the target is then unchanged,
+  // a nameless file still has no name, and a hidden one keeps its name.
   int put_nameless(int fd) const;
   int put_hidden(const NewFile& file, unsigned permissions) const;
 

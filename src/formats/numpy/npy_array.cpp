@@ -40,7 +40,7 @@ constexpr std::array<Known, 13> known{{
     {'c', 8, DType::c64},
 }};
 
-// Numbers that numpy has on some machine, and DType has not: complex128, and the long double in its two sizes.
+// Numbers that numpy has on some machines and DType does not: complex128, and long double in its two sizes.
 constexpr std::array<std::pair<char, std::uint64_t>, 5> wider{{{'f', 12}, {'f', 16}, {'c', 16}, {'c', 24}, {'c', 32}}};
 
 constexpr std::uint64_t largest_item = INT32_MAX;  // numpy counts the bytes of an element in an int
@@ -56,7 +56,7 @@ bool is_unit(std::string_view text) noexcept {
   return std::ranges::find(units, text) != units.end();
 }
 
-// Numbers have a byte order, but for those of one byte.
+// Numbers have a byte order, except those of one byte.
 std::optional<ItemType> number_type(char order, char kind, std::uint64_t size) noexcept {
   if (order == '|' && size != 1) return std::nullopt;
   for (const Known& one : known) {
@@ -74,7 +74,7 @@ class Literal : public TextCursor {
   // `begin`: of the text in the file.
   Literal(std::string_view text, std::uint64_t begin) noexcept : TextCursor("npy: the header", text, begin) {}
 
-  // Calls value(key) for each item, which must read it; stops when that gives false.
+  // Calls value(key) for each item, which must read it; stops when it returns false.
   template <class Value>
   void dict(const Value& value) {
     expect("{");
@@ -115,7 +115,7 @@ class Literal : public TextCursor {
       if (!has_comma) fail(FormatError::malformed, "expected ',' or ')'");
       if (shape.size() == most_axes) fail(FormatError::too_costly, "the shape has more than ", most_axes, " axes");
       shape.push_back(integer());
-      if (at_ < text_.size() && text_[at_] == 'L') ++at_;  // Python 2 wrote long integers so
+      if (at_ < text_.size() && text_[at_] == 'L') ++at_;  // the suffix of Python 2's long integers
       has_comma = take(",");
       if (!has_comma && shape.size() == 1) fail(FormatError::malformed, "the shape is not a tuple");
     }
@@ -131,7 +131,7 @@ struct Header {
   bool first_fastest = false;
 };
 
-// False: the type is one whose elements cannot be looked at, and `reason` says so.
+// False: the elements of the type cannot be viewed, for the reason in `reason`.
 bool read_type(Literal& literal, Header& header) {
   if (literal.next() == '[' || literal.next() == '(') {
     header.reason = "has a structured type, which is not supported: save its fields as separate arrays";
@@ -195,7 +195,7 @@ ByteRange header_range(Bytes file) {
 }  // namespace
 
 std::optional<ItemType> parse_type(std::string_view text) noexcept {
-  char order = '=';  // of the machine, where none is said
+  char order = '=';  // the machine's, if none is given
   if (!text.empty() && std::string_view("<>|=").find(text.front()) != std::string_view::npos) {
     order = text.front();
     text.remove_prefix(1);

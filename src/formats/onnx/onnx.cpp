@@ -46,7 +46,7 @@ constexpr std::uint64_t is_external = 1;  // TensorProto.DataLocation
 constexpr std::int32_t float_type = 1;
 constexpr std::int32_t double_type = 11;
 
-// What no type has stands for those beyond the numbers of types.
+// A number that no type has stands for all numbers beyond those of types.
 std::int32_t type_in(std::uint64_t value) noexcept {
   return value > INT32_MAX ? INT32_MAX : static_cast<std::int32_t>(value);
 }
@@ -89,7 +89,7 @@ std::string_view text_of(Bytes file, const Field& field, std::string_view what) 
   return text;
 }
 
-// A TensorProto: reads the fields of the message, which come in any order; `finish` holds them against each other.
+// A TensorProto: reads the fields of the message, which come in any order; `finish` compares them.
 class TensorReader {
  public:
   TensorReader(Bytes file, ByteRange message) : file_(file) {
@@ -297,8 +297,8 @@ class ModelReader {
     model_.sparse.push_back(std::move(name));
   }
 
-  // A long name of a node stands before each of the tensors in it: a small file must not ask for large memory, or for
-  // the time of copying it again and again.
+  // A node's name, which may be long, precedes the name of each tensor in it: a small file must not cause large
+  // allocations or repeated copies.
   static WorkBudget budget_for_names(Bytes file) {
     constexpr std::uint64_t times = 8;
     return {file.size() * times, "ONNX: the names of nodes and tensors, put together, are " + std::to_string(times) +
@@ -473,7 +473,7 @@ Index index(Bytes file) {
 Model parse(Bytes file) { return ModelReader(file).read(); }
 
 std::string skeleton(Bytes file, std::string_view location, std::uint64_t least) {
-  (void)parse(file);  // throws what there is to throw, once
+  (void)parse(file);  // throws any error once, before copying
   return SkeletonWriter(file, location, least).model();
 }
 

@@ -61,7 +61,7 @@ enum class Op : std::uint8_t {
   bytearray8 = 0x96,
 };
 
-// The names of all other opcodes: known, and not read.
+// The names of all other opcodes, which are recognised but not supported.
 struct Unread {
   std::uint8_t code;
   std::string_view name;

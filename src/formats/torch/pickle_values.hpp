@@ -1,6 +1,6 @@
 // The contents of a pickle as inert values: nothing in it was called, imported or built.
 //
-// Values are numbered. Values without a use here (floats, large integers, bytes, sets) are one value without content.
+// Values are numbered. Values without a use here (floats, large integers, bytes, sets) share one value without content.
 // Lists and dicts can contain themselves, as in Python; tuples, and arguments of objects, contain only earlier values.
 #pragma once
 

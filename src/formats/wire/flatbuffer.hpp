@@ -1,8 +1,8 @@
-// FlatBuffers looked at in place: tables, their fields, texts and vectors; no schema compiler, no copies.
+// FlatBuffers read in place: tables, their fields, texts and vectors; no schema compiler, no copies.
 //
 // Every offset is checked against the buffer and for its alignment, every field against the length that its table gives
 // itself, and every mistake is a FormatError with the byte where it stands. A buffer is a graph, not a tree: an offset
-// can lead to what was read before, so a small file could keep a reader busy forever. Therefore what is read costs its
+// can lead to what was read before, so a small file could keep a reader busy forever. Therefore each read costs its
 // size, from a budget of a few times the buffer, and tables are `deepest` deep at most. Positions are those in the
 // file, as the buffer begins where the file begins. https://flatbuffers.dev/internals/
 #pragma once
@@ -30,7 +30,7 @@ std::string_view identifier(Bytes file) noexcept;
 
 class Table;
 
-// The whole; outlives the tables and vectors that look into it, and stays where it is.
+// The whole buffer; it outlives the tables and vectors that refer to it, and does not move.
 class Buffer {
  public:
   explicit Buffer(Bytes bytes);
@@ -40,8 +40,8 @@ class Buffer {
 
   Table root();
 
-  // Takes from the budget; throws FormatError where nothing is left: the buffer refers to the same things again and
-  // again.
+  // Subtracts from the budget; throws FormatError if nothing is left, because the buffer refers to the same parts
+  // repeatedly.
   void spend(std::uint64_t cost) { budget_.spend(cost); }
 
  private:

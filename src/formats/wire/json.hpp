@@ -1,4 +1,4 @@
-// A strict reader of JSON text (RFC 8259) that pulls: no tree, no copies of what needs no unescaping.
+// A strict reader of JSON text (RFC 8259) that pulls values: no tree, and no copies of text without escapes.
 //
 // The text is valid UTF-8 (check with is_utf8 first) and outlives the reader. Every mistake is a FormatError with the
 // byte where it stands. Depth is limited, so a text of a million brackets cannot exhaust the stack.
@@ -37,7 +37,7 @@ class Reader : public TextCursor {
   Reader(std::string_view text, std::list<std::string>& unescaped, std::optional<std::uint64_t> begin = {}) noexcept
       : TextCursor("JSON", text, begin), unescaped_(unescaped) {}
 
-  // Calls field(key) for each member, which must read the value. Duplicate keys are the caller's business.
+  // Calls field(key) for each member, which must read the value. The caller handles duplicate keys.
   template <class Field>
   void object(const Field& field) {
     items("{", "}", [&] {

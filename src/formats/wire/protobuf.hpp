@@ -1,4 +1,4 @@
-// Protocol Buffers on the wire, looked at in place: the fields of a message one after the other, no schema, no copies.
+// Protocol Buffers read in place: the fields of a message one after the other, no schema, no copies.
 //
 // Every mistake is a FormatError with the byte where it stands. Offsets count from the start of the file, so that what
 // lies in a nested message can be mapped. https://protobuf.dev/programming-guides/encoding/

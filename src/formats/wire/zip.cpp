@@ -71,14 +71,14 @@ std::uint64_t find_end(Bytes file) {
   fail(FormatError::truncated, "the end of the central directory is missing (is the file truncated?)");
 }
 
-// What the 32-bit end record says must be what the 64-bit one says, where it says anything.
+// A value in the 32-bit end record must equal that of the 64-bit one, unless it refers to it.
 void agree(std::uint64_t narrow, std::uint64_t full, std::uint64_t wide, std::string_view what) {
   if (narrow != full && narrow != wide)
     fail(FormatError::inconsistent, "the two end records contain different values for ", what, ": ", narrow, " and ",
          wide);
 }
 
-// The zip64 end record that the locator before `end` leads to; `directory` is what the other said. Gives its place.
+// Reads the zip64 end record that the locator before `end` leads to; `directory` is from the other. Returns its place.
 std::uint64_t read_end64(Bytes file, std::uint64_t end, Directory& directory) {
   Cursor locator = cursor_over("the zip64 locator", file, end - locator_size + 4, end);
   const std::uint64_t disk = locator.number(4);
@@ -127,7 +127,7 @@ Directory find_directory(Bytes file) {
   return directory;
 }
 
-// What a header says of a member: two of them must say the same.
+// What a header declares about a member: both headers must agree.
 struct Claim {
   std::string name;
   std::uint64_t flags = 0;
@@ -164,7 +164,7 @@ void check_name(const Claim& claim, std::uint64_t count) {
   if (!json::is_utf8(claim.name)) fail(FormatError::malformed, who, " is not UTF-8");
 }
 
-// What both headers of a member have behind their versions.
+// The fields that follow the version in both headers of a member.
 Claim read_claim(Cursor& fields) {
   Claim claim;
   claim.flags = fields.number(2);
@@ -180,7 +180,7 @@ Claim read_claim(Cursor& fields) {
 Claim read_central(Cursor& fields, std::uint64_t count, WorkBudget& budget) {
   if (fields.number(4) != central_signature)
     fail(FormatError::malformed, "there is no directory entry at byte ", fields.position() - 4);
-  (void)fields.number(4);  // versions of who wrote it and who can read it
+  (void)fields.number(4);  // versions of its writer, and needed to read it
   Claim claim = read_claim(fields);
   const std::uint64_t name_size = fields.number(2);
   const std::uint64_t extra_size = fields.number(2);
@@ -247,7 +247,7 @@ Member place(Bytes file, Claim central, std::uint64_t limit, WorkBudget& budget)
   return member;
 }
 
-// Each of both would let one archive show two readers different things.
+// With either, two readers could see different contents in one archive.
 void reject_overlaps_and_twins(const std::vector<Member>& members) {
   std::vector<const Member*> order(members.size());
   std::ranges::transform(members, order.begin(), [](const Member& member) { return &member; });

@@ -1,10 +1,10 @@
 // Where the members of a zip archive lie, from its central directory: nothing is unpacked. Names are copied, because
 // another process may change the file while they are sorted.
 //
-// Strict, because readers that disagree about an archive are how one is smuggled past another: the directory ends where
-// its end record begins, each member's own header says what the directory says, members lie before the directory and
-// nowhere over each other, names are distinct, and there is one disk and no encryption. Checksums of the contents are
-// not looked at: that would read the file to open it.
+// Strict, because an archive that two readers interpret differently can deceive one of them: the directory ends where
+// its end record begins, each member's own header agrees with the directory, members lie before the directory and do
+// not overlap, names are distinct, and there is one disk and no encryption. Checksums of the contents are not compared,
+// because that would read the whole file.
 // https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT
 #pragma once
 

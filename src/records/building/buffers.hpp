@@ -2,7 +2,7 @@
 //
 // Widths are decided at the end: each piece of integers is spooled in the narrowest width that holds it, and written in
 // the narrowest width that holds all of them; bits that are all equal are only counted. Zeros are counted, too: a field
-// that first appears after a million rows costs nothing for those.
+// that first appears after a million rows uses no space for those rows.
 #pragma once
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// The alternatives that have columns below them, but records: lists, tuples, maps, and objects with a stand-in.
+// The alternatives that have columns below them, except records: lists, tuples, maps, and objects with a stand-in.
 #pragma once
 
 #include <memory>
