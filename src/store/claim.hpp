@@ -29,8 +29,8 @@ class Claim {
   // None: another process or thread has it. Throws OsError.
   static std::optional<Claim> take(const File& file, const std::string& key);
 
-  // The right to remove files in a folder: a lock of the folder itself, which leaves no file. None: another process
-  // or thread has it. Throws OsError where folders cannot be locked.
+  // The right to remove files in a folder: a lock of the folder itself, which leaves no file. None: another process or
+  // thread has it. Throws OsError where folders cannot be locked.
   static std::optional<Claim> take(const Folder& folder);
 
   // Whether this thread has it, or had it when this process was forked from it.

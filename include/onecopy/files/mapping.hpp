@@ -1,8 +1,7 @@
 // files: a path becomes read-only memory. `Mapping` is the one type of the project that owns mapped files.
 //
 // `Mapping` owns part or all of a file: mapped (the page cache's own pages, one copy for all processes), copied (a
-// private block, in huge pages if available), or mapped with copy-on-write pages for consumers that write in
-// place.
+// private block, in huge pages if available), or mapped with copy-on-write pages for consumers that write in place.
 //
 //     const auto weights = Mapping::open("model.safetensors");
 //     Bytes all = weights.bytes();          // valid as long as `weights`

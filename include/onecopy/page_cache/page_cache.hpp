@@ -37,10 +37,10 @@ EvictReport evict(const Mapping& mapping, Ranges ranges = everything);
 // reads them.
 CollapseReport collapse(const Mapping& mapping, Ranges ranges = everything);
 
-// From now on, access to one of these pages reads no other pages: no read-ahead (MADV_RANDOM). For queries that
-// touch single pages of a file that is larger than memory, where read-ahead pages are evicted before they are used.
-// Harmful otherwise: a cold file is then read page by page, at a tenth of the device's speed or less, and stays in
-// small pages for every process. Not for private copies, which are in memory.
+// From now on, access to one of these pages reads no other pages: no read-ahead (MADV_RANDOM). For queries that touch
+// single pages of a file that is larger than memory, where read-ahead pages are evicted before they are used. Harmful
+// otherwise: a cold file is then read page by page, at a tenth of the device's speed or less, and stays in small pages
+// for every process. Not for private copies, which are in memory.
 Outcome advise_random(const Mapping& mapping, Ranges ranges = everything);
 
 // Locks pages into memory until unpin or the mapping's end; bounded by RLIMIT_MEMLOCK (often 8 MiB).

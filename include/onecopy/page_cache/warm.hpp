@@ -3,8 +3,8 @@
 // A page fault reads the device's read-ahead and waits; `warm` first requests 2 MiB pages, so that each read is large
 // and each fault maps 512 small pages at once, and then several threads wait for the disk at the same time. Resident
 // pages are not read again. It is never needed for correctness: a cold mapping is read when it is touched, and what the
-// kernel declines is reported, not thrown. Lost data is an error (DataLost), and so is any other failure to
-// read (OsError), such as ENOMEM in a control group.
+// kernel declines is reported, not thrown. Lost data is an error (DataLost), and so is any other failure to read
+// (OsError), such as ENOMEM in a control group.
 #pragma once
 
 #include <chrono>
@@ -73,8 +73,8 @@ struct WarmPart {
   std::shared_ptr<Inspector> inspector;
 };
 
-// Warms in the background. The job shares the ownership of the mapping, so the caller may drop its own. A
-// forked child cannot wait for its parent's job: wait() throws there, and the destructor does nothing.
+// Warms in the background. The job shares the ownership of the mapping, so the caller may drop its own. A forked child
+// cannot wait for its parent's job: wait() throws there, and the destructor does nothing.
 class WarmJob {
  public:
   static WarmJob start(std::shared_ptr<const Mapping> mapping,

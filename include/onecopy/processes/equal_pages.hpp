@@ -1,7 +1,6 @@
 // Finds pages with equal contents in the private memory of processes, and the pages of a file among them.
 //
-// The processes are only read: nothing is stopped, written or swapped in. This needs the permission to trace a
-// process.
+// The processes are only read: nothing is stopped, written or swapped in. This needs the permission to trace a process.
 #pragma once
 
 #include <cstddef>

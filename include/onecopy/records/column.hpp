@@ -127,8 +127,8 @@ class FixedColumn {
 
 class RecordColumn {
  public:
-  // Keys in their order; throws FormatError for one that was given before. Expects the keys of the previous
-  // dict: each of these costs one comparison.
+  // Keys in their order; throws FormatError for one that was given before. Expects the keys of the previous dict: each
+  // of these costs one comparison.
   Column& field(std::string_view key);
   void end();  // fields without a value are absent: null in their column, and not in this dict's shape
 

@@ -14,8 +14,8 @@ namespace onecopy::records {
 
 class Gathered {
  public:
-  // Throws FormatError if `node` is damaged, or if its lengths exceed `bytes` of the file. Its types and names are
-  // not copied: the file must stay open.
+  // Throws FormatError if `node` is damaged, or if its lengths exceed `bytes` of the file. Its types and names are not
+  // copied: the file must stay open.
   Gathered(const Node& node, Places places, std::uint64_t file_bytes);
 
   const Node& node() const& noexcept ONECOPY_LIFETIMEBOUND { return node_; }

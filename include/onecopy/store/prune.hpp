@@ -16,8 +16,8 @@ namespace onecopy {
 // Artefacts that no option selects stay; stale claims, leftovers and damaged descriptions are always removed.
 struct PruneOptions {
   std::optional<std::chrono::nanoseconds> max_age;  // since the last use
-  // Of all artefacts: the least recently used are removed first, except those that a process has open or mapped
-  // through Artefact or mark_if_artefact. On overlayfs a mapping counts only while its file is open; without open file
+  // Of all artefacts: the least recently used are removed first, except those that a process has open or mapped through
+  // Artefact or mark_if_artefact. On overlayfs a mapping counts only while its file is open; without open file
   // description locks (other systems than Linux) nothing counts.
   std::optional<std::uint64_t> max_bytes;
   bool missing_source = false;  // removes artefacts whose source is missing or has changed

@@ -7,8 +7,8 @@
 //     subs[].words            U64[]             the words of each element of `subs`
 //     limit                   F32?              std::optional
 //
-// `static_assert(onecopy::schema_hash<Index>() == 0x...)` freezes a format: it no longer compiles after a
-// field was renamed, moved or retyped. A Schema is a value. Threads: any.
+// `static_assert(onecopy::schema_hash<Index>() == 0x...)` freezes a format: it no longer compiles after a field was
+// renamed, moved or retyped. A Schema is a value. Threads: any.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,9 @@
 // Reads a pickle without unpickling: a pickle is a program, and this reader executes none of it.
 //
-// The opcodes that Python's pickler writes in protocols 2 to 5 push values, combine them and name functions to
-// call; here a call becomes an inert object that remembers its name. Nothing is imported and nothing runs. A pickle
-// has at most `largest` bytes, and its values at most `times` of their size and `most_memory`: those of torch.save need
-// one or two times. Opcodes that no torch.save writes (text, extension registries, outside data) are refused by name.
+// The opcodes that Python's pickler writes in protocols 2 to 5 push values, combine them and name functions to call;
+// here a call becomes an inert object that remembers its name. Nothing is imported and nothing runs. A pickle has at
+// most `largest` bytes, and its values at most `times` of their size and `most_memory`: those of torch.save need one or
+// two times. Opcodes that no torch.save writes (text, extension registries, outside data) are refused by name.
 // https://docs.python.org/3/library/pickletools.html
 #pragma once
 

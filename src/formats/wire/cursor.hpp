@@ -3,8 +3,8 @@
 //     Cursor cursor("zip", "the end record", file, {at, size});
 //     const std::uint64_t disk = cursor.number(2);
 //
-// Nothing needs to be aligned, and a length is compared with the remaining bytes before it is used. Every mistake
-// is a FormatError with its byte in the file.
+// Nothing needs to be aligned, and a length is compared with the remaining bytes before it is used. Every mistake is a
+// FormatError with its byte in the file.
 #pragma once
 
 #include <concepts>

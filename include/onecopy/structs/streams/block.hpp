@@ -44,8 +44,8 @@ class Block {
   std::size_t used_ = 0;
 };
 
-// For vectors that a contiguous_memory_allocator places in its block: std::vector<T, allocator<T>>. It keeps the
-// block alive. Vectors that do not fit, and those that are built, grown or copied, use the heap.
+// For vectors that a contiguous_memory_allocator places in its block: std::vector<T, allocator<T>>. It keeps the block
+// alive. Vectors that do not fit, and those that are built, grown or copied, use the heap.
 template <class T>
 class allocator {
  public:
