@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return its exit status. The arguments are by default those of the process."""
+    """Run a command and return its exit status. By default, the arguments are those of this process."""
     given = sys.argv[1:] if arguments is None else list(arguments)
     if given[:1] == ["run"]:
         from onecopy.cli import runner

@@ -46,8 +46,8 @@ class blocked_signals:  # noqa: N801 - a context manager
 
 def start(command: Sequence[str], mask: set[int], environment: Mapping[str, str] = os.environ) -> int:
     """Start a command with a signal mask, and return its PID."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a parent may have left it ignored: children would be reaped
-    signals = [signal.SIGPIPE, signal.SIGXFSZ]  # Python ignores these, other programs do not
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if a parent left it ignored, children would be reaped
+    signals = [signal.SIGPIPE, signal.SIGXFSZ]  # Python ignores these; other programs do not
     return os.posix_spawnp(command[0], list(command), environment, setsigmask=mask, setsigdef=signals)
 
 
@@ -60,7 +60,7 @@ def refused(command: Sequence[str], error: OSError) -> int:
 
 
 def wait(pid: int, seconds: float | None = None, kept: int | None = None) -> bool:
-    """Wait for a signal, and forward it unless it is in `kept`. Return whether it was in `kept`."""
+    """Wait for a signal, and forward it unless it is the signal `kept`. Return whether `kept` was received."""
     signals = FORWARDED | {signal.SIGCHLD}
     came = signal.sigwaitinfo(signals) if seconds is None else signal.sigtimedwait(signals, seconds)
     if came is None or came.si_signo == kept:

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 VERBS = {
     "ls": ("ls", "list the contents of a file: names, types, shapes, sizes, and how much of it is in memory"),
-    "convert": ("convert", "convert ONNX, GGUF, npz, torch checkpoints, shards and others to one safetensors file"),
+    "convert": ("convert", "convert ONNX, GGUF, npz, torch, sharded and other files to one safetensors file"),
     "warm": ("warm", "read files into memory"),
     "hold": ("hold", "keep files in memory while the processes that read them restart"),
     "evict": ("evict", "drop files from the page cache"),
     "verify": ("verify", "compare every byte of a file with its stored checksums"),
     "run": ("run", "run an unmodified program whose processes share what they load"),
     "store": ("store", "list and prune the files that were built once per machine"),
-    "explain": ("explain", "explain what memory processes use, how much of it are copies, and what to do"),
+    "explain": ("explain", "explain what processes use memory for, how much of it is copies, and what to do"),
     "container": ("container", "show how much memory is left before the OOM killer acts"),
 }
 """The module and one-line description of each verb, in the order of the help text."""
@@ -32,7 +32,7 @@ VERBS = {
 PACKAGED = {
     "import": ("onecopy-records", "convert a JSON or Parquet file to a file of records"),
     "fetch": ("onecopy-remote", "fetch files behind URLs into the store of this machine"),
-    "images": ("onecopy-images", "decode images once per machine, view and stitch them"),
+    "images": ("onecopy-images", "decode images once per machine, and view or stitch them"),
     "top": ("onecopy-monitor", "show live which processes and files use memory, counting each page once"),
     "record": ("onecopy-monitor", "run a command and record the memory of its processes"),
     "plot": ("onecopy-monitor", "draw a recording as SVG, HTML or PNG"),
@@ -90,7 +90,7 @@ def status_of(error: BaseException) -> int:
 
 
 def _exit_status(error: BrokenPipeError | SystemExit) -> int:
-    if isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError):  # click exits on it
+    if isinstance(error, BrokenPipeError) or isinstance(error.__context__, BrokenPipeError):  # click then exits
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # flushing stdout at exit must not fail
         return BROKEN_PIPE
     if error.code is None or isinstance(error.code, int):

@@ -17,9 +17,9 @@ from onecopy.memory import container
 def command(*, pid: int | None, as_json: bool) -> int:
     """Show the memory of the control group (cgroup v1 or v2) of PID, or of this shell.
 
-    The output shows the limit, the unreclaimable memory, clean and dirty page cache, why the number that Kubernetes
-    shows differs, and refaults and pressure, which indicate a shortage of memory. The exit status is 3 if less than a
-    tenth of the limit is left.
+    The output shows the limit, the unreclaimable memory, clean and dirty page cache, why Kubernetes shows a
+    different number, and refaults and pressure, which indicate a shortage of memory. The exit status is 3 if less than
+    a tenth of the limit is left.
     """
     found = container(os.getppid() if pid is None else pid)
     if found is None:

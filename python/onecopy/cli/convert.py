@@ -1,6 +1,6 @@
 """`onecopy convert SOURCE TARGET`: write the arrays of one or more files to a safetensors file laid out for mapping.
 
-A source that is larger than half of the available memory is read through a window.
+A source that is larger than half of the available memory is read with `ArrayFile.stream`.
 """
 
 from __future__ import annotations
@@ -155,13 +155,13 @@ def show(report: dict[str, Any]) -> None:
         where = f"written as bytes, with dtype and shape in the metadata under {UNKNOWN_TYPES!r}"
         notes.insert(0, f"{name} ({form['dtype']}){_more(as_bytes)}: {where}")
     if len(missing) > SHOWN:
-        notes.append(f"left out: {len(missing) - SHOWN} more; --json has them all")
+        notes.append(f"left out: {len(missing) - SHOWN} more; --json lists them all")
     if tied_names:
         name, first = next(iter(tied_names.items()))
         words = f"written again ({size(report['tied_nbytes'])}); use --drop-tied to write it once"
         if report["tied_dropped"]:
             words = f"written once, and named in the metadata ({size(report['tied_nbytes'])})"
-        notes.append(f"{name} is {first} in the source{_more(tied_names)}: {words}")
+        notes.append(f"{name} has the bytes of {first} in the source{_more(tied_names)}: {words}")
     for note in notes:
         screen.show_line(screen.err(), f"onecopy: {note}")
     speed = significant(report["nbytes"] / 2**30 / report["seconds"])
@@ -179,7 +179,7 @@ def _more(names: Sized) -> str:
 @click.command("convert")
 @click.argument("source", type=click.Path())
 @click.argument("target", type=click.Path())
-@options.names("Only arrays whose names match.", default="*")
+@options.names("Only arrays whose names match GLOB.", default="*")
 @click.option(
     "--align",
     type=options.SIZE,
@@ -213,7 +213,7 @@ def command(*, source: str, target: str, force: bool, as_json: bool, **settings:
     """Write the arrays of SOURCE to TARGET, a safetensors file with checksums that is laid out for mapping.
 
     SOURCE is any file that `onecopy.open` reads: safetensors, ONNX, GGUF, .npy, .npz, a torch checkpoint, ... or the
-    index of a model in shards. TARGET appears complete or not at all. Processes that use a replaced file keep it.
+    index of a model in shards. TARGET appears complete or not at all. Processes that use the old file keep it.
     """
     if os.path.isdir(target):  # noqa: PTH112 - text
         raise IsADirectoryError(errno.EISDIR, "TARGET must be a file, not a folder", target)

@@ -12,7 +12,7 @@ from onecopy.cli import options, reports, screen
 @options.FILES
 @options.as_json("JSON on stdout: a list with one report per file.")
 def command(*, files: tuple[str, ...], as_json: bool) -> None:
-    """Drop each FILE, and the files that it names, from the page cache.
+    """Drop each FILE, and the files that an index or a model names, from the page cache.
 
     Pages that a process maps stay in memory; the report shows their share.
     """

@@ -1,4 +1,4 @@
-"""`onecopy explain`: what memory processes use, which part of it are copies, and what to do."""
+"""`onecopy explain`: what processes use memory for, how much of it is copies, and what to do."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ WRONG = 3
 """Exit status if any cause is a problem."""
 _TICK = 0.5
 _GROWN, _STEADY = 1.2, 0.02
-"""A command is examined when its private memory is this many times as large as before, and grows by less per tick."""
+"""A command is examined again if its private memory has grown by this factor, but by less than this share per tick."""
 
 
 class WithCommand(click.Command):
-    """A verb after whose "--" there is a command, which is passed as the argument `command`."""
+    """A verb that accepts a command after "--", and passes it as the argument `command`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Split off the command."""
@@ -68,7 +68,7 @@ def codes(_: click.Context, parameter: click.Parameter, text: str | None) -> tup
     type=click.FloatRange(0.01, 600),
     default=2.0,
     show_default=True,
-    help="Approximate maximum time for comparing pages; if they are more, a random part of them is compared.",
+    help="Approximate time limit for comparing pages; if there are too many, a random part is compared.",
 )
 @click.option(
     "--after", type=options.TIME, metavar="TIME", help="Examine COMMAND after this time, and end it with SIGTERM."
@@ -91,13 +91,13 @@ def command(
     fail_on: tuple[str, ...] | None,
     **settings: Any,
 ) -> int:
-    """Explain what memory processes use, how much of it are copies of the same bytes, and what to do.
+    """Explain what processes use memory for, how much of it is copies of the same bytes, and what to do.
 
-    The processes are explained together: those with a PID, of a program called NAME (with their descendants), or of
-    COMMAND. Their private pages are compared by content, and with the files that they may have loaded. The processes
-    are neither stopped nor changed. Those of other users need root.
+    All processes are explained together: each PID, the processes of a program called NAME with their descendants, or
+    those of COMMAND. Their private pages are compared with each other, and with files that they may have loaded. The
+    processes are neither stopped nor changed. Processes of other users require root.
 
-    COMMAND is examined whenever its memory has grown; the largest result is printed when it ends.
+    COMMAND is examined whenever its memory has grown. When it ends, the result with the most memory is printed.
 
     Codes: cache, copies, dirty, forked, heap, kept, libraries, run, shared,
     shmem, swap, written, zeros. The exit status is 3
@@ -106,7 +106,7 @@ def command(
     show = {name: settings.pop(name) for name in ("details", "as_json")}
     if command:
         if targets or children or group:
-            raise click.UsageError("give either a COMMAND, or running processes")
+            raise click.UsageError("specify either a COMMAND or running processes")
         found, status = _of_command(command, after, settings)
         if found is None:
             raise click.ClickException("the command ended before its memory could be examined")
@@ -119,7 +119,7 @@ def command(
         pids += [pid for pid in all_pids() if in_group(pid, group)]
     pids = [pid for pid in dict.fromkeys(pids) if pid != os.getpid()]
     if not pids:
-        raise click.UsageError("there are no such processes" if group else "give a PID, a NAME or a COMMAND")
+        raise click.UsageError("no running processes match" if group else "specify a PID, a NAME or a COMMAND")
     found = _explained(pids, settings)
     _show(found, **show)
     return _status(found, fail_on)
@@ -137,7 +137,7 @@ def _pids_of(target: str) -> list[int]:
 def _of_command(
     command: Sequence[str], after: float | None, settings: dict[str, Any]
 ) -> tuple[Explanation | None, int]:
-    """Run a command, and return the explanation with the most memory, and the exit status of the command."""
+    """Run a command. Return the explanation with the most memory, and the exit status of the command."""
     found, start, last = None, time.monotonic(), 0
     with child.blocked_signals() as before:
         try:

@@ -31,7 +31,7 @@ _NAMED = re.compile(r"([^/=]+)=(.+)", re.DOTALL)
 
 @click.command("hold")
 @click.argument("files", nargs=-1, required=True, metavar="[NAME=]FILE...")
-@click.option("--max-bytes", type=options.SIZE, help="Maximum bytes of all FILEs in memory, assigned in their order.")
+@click.option("--max-bytes", type=options.SIZE, help="Maximum bytes of all FILEs in memory; earlier FILEs come first.")
 @click.option("--pin", type=options.SIZE, help="Maximum bytes to lock.  [default: RLIMIT_MEMLOCK]")
 @options.interval("10s", "Time between two checks for evicted pages and replaced files.")
 @options.threads("Number of threads; default: 8.")
@@ -45,7 +45,7 @@ def command(*, files: tuple[str, ...], interval: float, as_json: bool, **setting
     oc.open("hold:NAME"). When two consecutive checks find the same new contents in FILE, these become the next
     generation, and the memory of the previous one is freed when its last user closes it.
 
-    The default of --max-bytes is half of the available memory. Files with a NAME are served first.
+    The default of --max-bytes is half of the available memory. Files with a NAME come first.
     Each change is printed as a line. Names, copies and locks are released when this process ends;
     files that other processes have opened stay valid.
     """
@@ -64,7 +64,7 @@ def command(*, files: tuple[str, ...], interval: float, as_json: bool, **setting
         line = Live(console=console, transient=True, auto_refresh=False, redirect_stdout=sys.stdout.isatty())
     with Holder(paths, names=names, **settings) as held, line:
         if not as_json and settings.get("max_bytes") is None:
-            words = f"at most {size(held.max_bytes)}, half of the available memory; --max-bytes sets it"
+            words = f"the limit is {size(held.max_bytes)}, half of the available memory; --max-bytes changes it"
             click.echo(f"onecopy: {words}", err=True)
         while True:
             for change in held.refresh():
@@ -90,7 +90,7 @@ def sentence(change: Change) -> str:
     """Format a change as one line."""
     label = f"{change.name}={change.path}" if change.name else change.path
     if change.what == "kept":
-        return escape(f"{label}: {change.reason}; generation {change.generation} stays")
+        return escape(f"{label}: {change.reason}; generation {change.generation} is kept")
     if change.what == "lost":
         return escape(f"{label}: {change.reason}; {'not held' if change.name else 'released'} until it stops changing")
     if change.what == "replaced":

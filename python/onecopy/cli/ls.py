@@ -148,7 +148,7 @@ def show_arrays(file: ArrayFile, sort: str, pattern: str, as_json: bool) -> None
 @click.command("ls")
 @click.argument("file", type=click.Path())
 @click.option("--sort", type=click.Choice(list(ORDERS)), help="Order of the arrays; default: offset.")
-@options.names("Only arrays whose names match.")
+@options.names("Only arrays whose names match GLOB.")
 @click.option("--arrays", "as_arrays", is_flag=True, help="List the arrays of a file of records instead of its types.")
 @options.as_json()
 def command(*, file: str, sort: str | None, pattern: str | None, as_arrays: bool, as_json: bool) -> None:

@@ -1,4 +1,4 @@
-"""Options that several verbs share, always with the same meaning, and groups that import verbs when they run."""
+"""Options with the same meaning in several verbs, and command groups that import a verb only when it runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _Command = TypeVar("_Command", bound="Callable[..., Any]")
 
 
 def parse_duration(text: str) -> float:
-    """Convert a duration such as "30d", "100ms" or "90" (seconds) to seconds. Raise ValueError for other text."""
+    """Convert a duration such as "30d", "100ms" or "90" (seconds) to seconds. Raise ValueError for any other text."""
     return parse_quantity(text, _SECONDS, "a duration such as 30d, 12h, 90s or 100ms")
 
 
@@ -30,7 +30,7 @@ else:
 
 
 class Quantity(_Number):
-    """A number that has a unit. Any other value raises a usage error; its message contains the allowed `values`."""
+    """A number with a unit. Any other value raises a usage error, whose message contains the allowed `values`."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ FILES = click.argument("files", nargs=-1, required=True, type=click.Path(), meta
 HUGE = click.option(
     "--huge/--no-huge",
     default=None,
-    help="Use huge pages; default: yes, if the file takes at most half of the available memory.",
+    help="Use huge pages; default: only if the file needs at most half of the available memory.",
 )
 
 

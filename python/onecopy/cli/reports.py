@@ -43,7 +43,7 @@ def warm_sentences(name: str, report: Any) -> list[str]:
         f"{report.minor_faults} minor and {report.major_faults} major faults; in huge pages: {huge}."
     )
     more = [] if report.complete else ["Not complete."]
-    more += [] if report.verified is None else [f"Checksums match over {size(report.verified)}."]
+    more += [] if report.verified is None else [f"The checksums of {size(report.verified)} match."]
     return [f"{name}: {size(report.bytes)} {rate}; {_resident(report)}.", second, *more, *_reason(report)]
 
 

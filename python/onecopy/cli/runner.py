@@ -1,7 +1,7 @@
 """Run a program for `onecopy run`, and report which files its processes share.
 
-Every program waits for these imports, so there are few. One thread answers requests from the processes; another one
-samples them, which may take long. The threads import their modules at the first request, or after `SAMPLING_SECONDS`.
+Each program starts after these imports, so there are few. One thread answers requests from the processes; another
+samples the processes, which may take long. The threads import modules at the first request or after `SAMPLING_SECONDS`.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class _Processes:
 
     def __init__(self, run_file: int, root: int) -> None:
         self._run_file, self._root = run_file, root
-        self._lock = _thread.allocate_lock()  # `threading` takes longer than all that is imported here
+        self._lock = _thread.allocate_lock()  # importing `threading` takes longer than all other imports
         self._sampler: Sampler | None = None
         self._server: SnapshotServer | None = None
 

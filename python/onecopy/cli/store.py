@@ -33,7 +33,7 @@ def store_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def selected_folders(folder: str | None, place: Place | None) -> list[Path]:
-    """Return the selected folders, which are by default both default folders."""
+    """Return the selected folders. Without options, these are both default folders."""
     if folder is not None and place is not None:
         raise click.UsageError("--folder and --place cannot be combined")
     if folder is not None:
@@ -42,7 +42,7 @@ def selected_folders(folder: str | None, place: Place | None) -> list[Path]:
 
 
 def existing_stores(folders: Sequence[Path], *, shared: bool) -> list[Store]:
-    """Return the stores in all folders that exist."""
+    """Return a store for each folder that exists."""
     trust = () if shared else None
     return [Store(folder, trust=trust) for folder in folders if folder.is_symlink() or folder.exists()]
 
@@ -88,13 +88,13 @@ def command() -> None:
 
 @command.command("ls")
 @store_options
-@click.option("--long", "whole", is_flag=True, help="Show full keys, as prune --key takes them.")
+@click.option("--long", "whole", is_flag=True, help="Show full keys, as prune --key expects them.")
 @options.as_json()
 def ls(*, folder: str | None, place: Place | None, shared: bool, whole: bool, as_json: bool) -> None:
     """List artefacts by last use. For an unfinished build, the state is shown: building, partial or stale claim.
 
-    Keys are shortened; --long shows everything. The last line shows the size above which a build
-    removes the least recently used artefacts, which ONECOPY_MAX_BYTES sets.
+    Keys are shortened without --long. The last line shows the maximum size, which ONECOPY_MAX_BYTES sets.
+    Above it, a build removes the least recently used artefacts.
     """
     folders = selected_folders(folder, place)
     stores = existing_stores(folders, shared=shared)
@@ -126,13 +126,13 @@ def ls(*, folder: str | None, place: Place | None, shared: bool, whole: bool, as
 @click.option(
     "--max-bytes",
     type=options.SIZE,
-    help="Remove the least recently used artefacts until each folder has at most SIZE.",
+    help="Remove the least recently used artefacts until each folder contains at most SIZE.",
 )
 @click.option("--missing-source", is_flag=True, help="Remove artefacts whose source files are missing or have changed.")
 @click.option("--key", "keys", multiple=True, metavar="KEY", help="Remove the artefact of KEY. Repeatable.")
 @click.option("--all", "everything", is_flag=True, help="Remove everything.")
 @click.option("--dry-run", is_flag=True, help="List what would be removed, and remove nothing.")
-@click.option("--yes", is_flag=True, help="Remove without a confirmation.")
+@click.option("--yes", is_flag=True, help="Remove without confirmation.")
 @options.as_json("JSON on stdout; requires --yes or --dry-run.")
 def prune(
     *, folder: str | None, place: Place | None, shared: bool, dry_run: bool, yes: bool, as_json: bool, **chosen: Any
@@ -143,7 +143,7 @@ def prune(
     that have mapped a removed file can still use it.
     """
     if as_json and not (yes or dry_run):
-        raise click.UsageError("--json cannot ask for a confirmation: add --yes or --dry-run")
+        raise click.UsageError("--json cannot ask for confirmation: add --yes or --dry-run")
     stores = existing_stores(selected_folders(folder, place), shared=shared)
     if not yes:
         removed = [artefact for store in stores for artefact in store.prune(**chosen, dry_run=True).removed]

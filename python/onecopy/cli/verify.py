@@ -68,21 +68,21 @@ def show(result: Result) -> None:
         names = ", ".join(block.names[:3])
         names += f" and {len(block.names) - 3} more" if len(block.names) > 3 else ""
         line = f"  block {block.number}, bytes {block.offset} to {block.offset + block.length}: {names}"
-        screen.show_line(screen.err(), f"{line} (CRC-32C {block.found:08x}, {block.expected:08x} stored)")
+        screen.show_line(screen.err(), f"{line} (CRC-32C {block.found:08x}, but {block.expected:08x} is stored)")
     if len(result.blocks) > SHOWN:
-        screen.show_line(screen.err(), f"  and {len(result.blocks) - SHOWN} more; --json has them all")
+        screen.show_line(screen.err(), f"  and {len(result.blocks) - SHOWN} more; --json lists them all")
 
 
 @click.command("verify")
 @options.FILES
-@options.names("Only arrays whose names match, and those that share their blocks.")
+@options.names("Only arrays whose names match GLOB, and those in the same blocks.")
 @options.threads("Number of threads; default: 8.")
 @options.as_json("JSON on stdout: a list with one report per file.")
 def command(*, files: tuple[str, ...], pattern: str | None, threads: int | None, as_json: bool) -> None:
     """Compare each FILE with the checksums that onecopy.save stored in it.
 
     The exit status is 0 if every byte of every file is as it was written; 1 if a file is damaged or cannot be read;
-    otherwise 3 if a file has no checksums. All files are verified, even after a damaged one.
+    otherwise 3 if a file has no checksums. All files are verified, even if one is damaged.
     """
     results = []
     for file in files:

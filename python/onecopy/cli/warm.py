@@ -24,9 +24,9 @@ def warm(path: str, pattern: str | None, verify: bool, settings: dict[str, Any])
 
 @click.command("warm")
 @options.FILES
-@options.names("Only arrays whose names match.")
+@options.names("Only arrays whose names match GLOB.")
 @options.threads("Number of threads; default: 8.")
-@click.option("--max-bytes", type=options.SIZE, help="Read at most SIZE of all FILEs, in their order.")
+@click.option("--max-bytes", type=options.SIZE, help="Read at most SIZE in total, earlier FILEs first.")
 @options.HUGE
 @click.option("--verify", is_flag=True, help="Verify the stored checksums in the same pass.")
 @options.as_json()

@@ -76,7 +76,7 @@ CHANGES = {
     "a.bin: truncated from 9 to 5 bytes; released until it stops changing": Change(
         "a.bin", "lost", "truncated from 9 to 5 bytes", 0, 0, 0, 0
     ),
-    "model=a.bin: Permission denied; generation 2 stays": Change(
+    "model=a.bin: Permission denied; generation 2 is kept": Change(
         "a.bin", "kept", "Permission denied", 9, 9, 9, 0, name="model", generation=2
     ),
 }
