@@ -142,7 +142,7 @@ PROGRAMS = {
     ),
     "list of dicts, fork": Program("a.json", annotations, words=("preloaded.py", "{}"), remedy="oc.share"),
     "list of dicts, spawn": Program(
-        "a.json", annotations, "import json\nheld = json.load(open(path))", remedy="Each process holds about as much"
+        "a.json", annotations, "import json\nheld = json.load(open(path))", remedy="The processes use similar amounts"
     ),
     "gensim": Program(
         "v.kv",

@@ -2,7 +2,7 @@
 
     from onecopy.memory import container, explain
 
-    print(explain())        # what memory this process uses, and which part of it are copies
+    print(explain())        # what this process uses memory for, and how much of it is copies
     print(container())      # how much memory is left before the OOM killer acts
 
 `proc` and `cgroup` parse the kernel's files. The distribution onecopy-monitor samples, records and plots the memory of

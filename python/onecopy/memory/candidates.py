@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 MIN_FILE = 1 << 20
 """Smallest size of a file that is compared."""
 _MAX_ENTRIES, _MAX_DEPTH = 20_000, 8
-"""Maximum number of entries of a folder that are looked at, and of levels below it."""
+"""Maximum number of entries in a folder that are examined, and of levels below it."""
 _CACHES = ("HF_HOME", "HF_HUB_CACHE", "SENTENCE_TRANSFORMERS_HOME", "TORCH_HOME", "TRANSFORMERS_CACHE")
 _WORDS = ("MODEL", "DATA", "CHECKPOINT", "WEIGHTS", "INDEX")
 """Parts of the names of environment variables whose values may be files or folders to compare."""
 _HOMES = (".cache/huggingface/hub", ".cache/torch/hub")
 _SKIPPED = ("site-packages", "dist-packages", "node_modules", "__pycache__", ".git", ".venv", "venv")
 _NEVER = ("/", "/usr", "/proc", "/sys", "/dev", "/run", "/lib", "/etc", "/tmp", "/var", "/home", "/root")  # noqa: S108
-"""Folders that are too general to be searched because a process works in them."""
+"""Folders that are not searched, even if a process works in them, because they are too general."""
 
 
 class Candidate(NamedTuple):
@@ -36,17 +36,17 @@ class Candidate(NamedTuple):
     path: str
     """The path in the process."""
     place: str
-    """A path by which this process can open it, also in another mount namespace."""
+    """A path through which this process can open the file, even if it is in another mount namespace."""
     size: int
 
 
 def candidates(
     processes: Mapping[int, Sequence[MappedRegion]], look_in: Sequence[str], deadline: float, *, others: bool = True
 ) -> Iterator[Candidate]:
-    """Yield files of at least `MIN_FILE` bytes, each once, beginning with the likeliest.
+    """Yield files of at least `MIN_FILE` bytes, each once, beginning with the most likely ones.
 
-    These are the files in `look_in`, and, with `others`, those that the processes have open, mapped or in their command
-    line, environment and working folder. The search ends when `time.monotonic` returns `deadline`.
+    These are the files in `look_in`, and with `others`, those that the processes have open or mapped, or in their
+    command lines, environments and working folders. The search ends when `time.monotonic` reaches `deadline`.
     """
     seen = set[tuple[int, int]]()
     named = ((os.path.abspath(path), path) for path in look_in)  # noqa: PTH100 - text
@@ -112,7 +112,7 @@ def _of_folder(pid: int) -> list[str]:
 
 
 def _files(path: str, place: str, seen: set[tuple[int, int]]) -> Iterator[tuple[str, str]]:
-    """Yield a file, or the files in a folder. Each is a path in the process and a path to open."""
+    """Yield a file, or the files in a folder, each as a path in the process and a path to open."""
     if not os.path.isdir(place):  # noqa: PTH112 - text
         yield path, place
         return

@@ -1,17 +1,17 @@
-"""Read the memory of a process's control group: limits, reclaimable memory, and memory shortage.
+"""Read the limits, the reclaimable memory and the memory shortage of a process's control group.
 
 A container's limit is the tightest of the limits on its memory cgroup and on all groups above it. `container` finds the
 groups in ``/proc/PID/cgroup`` and the mount points in ``/proc/self/mountinfo``, for cgroup v1, v2 and machines that
 mount both. A control group is also charged for the page cache of files that its processes read first; most of that can
 be dropped at any time. Anonymous memory, shared memory and kernel memory cannot be dropped. Kubernetes and ``docker
 stats`` show the *working set*, usage minus inactive file pages, which includes files that are read repeatedly.
-`pressure` reports the time that tasks lost waiting for memory (PSI). This requires Linux 4.20, for groups also cgroup
-v2, and on some kernels, the boot option ``psi=1``.
+`pressure` reports the time that tasks lost waiting for memory (PSI). This requires Linux 4.20, cgroup v2 for the
+pressure of groups, and on some kernels the boot option ``psi=1``.
 
 **Units and None** are the same as in `onecopy.memory.proc`: bytes, and None if the kernel does not report a number or
 hides it from this container.
 
-**When not to use it.** To measure a single process.
+**When not to use it.** To measure a single process, use `onecopy.memory.proc`.
 
 **Errors.** ``parse_x`` raises ValueError with the kind of file and the line. Functions that read a process raise the
 errors of `onecopy.memory.proc`.
@@ -154,7 +154,7 @@ class Container:
 
     @property
     def left(self) -> int | None:
-        """Number of bytes to allocate before the OOM killer acts (`limit` - `held`), or None without a limit."""
+        """Number of bytes that can be allocated before the OOM killer acts (`limit` - `held`); None without a limit."""
         return None if self.limit is None else max(self.limit - self.held, 0)
 
     def __str__(self) -> str:
@@ -316,7 +316,7 @@ def parse_limit(text: str) -> int | None:
 
 
 def parse_memory_stat(text: str) -> dict[str, int]:
-    r"""Parse the text of memory.stat in either version. Return numbers by their v2 names, including groups below.
+    r"""Parse the text of memory.stat in either version. Return numbers, which include groups below, by their v2 names.
 
     Numbers are in bytes, except that ``workingset_refault_*`` counts pages that were read again after their eviction,
     which is a sign of memory shortage. ``file`` is page cache, including ``shmem``. ``hierarchical_memory_limit`` (v1
@@ -411,7 +411,7 @@ def charged_to(pid: int, ranges: Iterable[tuple[int, int]]) -> dict[str, float] 
     -------
     dict or None
         Shares (0 to 1) by the directory of the group; "" stands for groups that were removed or are outside of this
-        container. The dict is empty if no page is mapped. None if the kernel does not report groups (only root).
+        container. The dict is empty if no page is mapped. None if the kernel hides the groups, as from non-root users.
 
     Examples
     --------

@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from onecopy.memory.proc import MappedRegion
 
 _RATE = 3 << 30
-"""Bytes per second that are read and compared at least."""
+"""Minimum number of bytes that are read and compared per second."""
 _MAX_COMPARED = 12 << 30
 """Maximum number of bytes to compare, because 32 bytes are kept for each page."""
 _MIN_SHARE = 1 / 64
 _BLOCK = 1 << 16
 _FIRST_BLOCKS, _MAX_BLOCKS = 8, 512
-"""Numbers of blocks of a file that are compared: at first, and if some of them were found."""
+"""Number of blocks of a file that are compared: at first, and if any of these were found."""
 _MAX_REGION = 1 << 40
-"""Larger regions are not read: they are reserved addresses with few pages, such as the shadow memory of sanitizers."""
+"""Larger regions are not read: they reserve addresses but have few pages, such as the shadow memory of sanitizers."""
 _UNREADABLE = {"um", "uw", "ui", "io", "pf"}
 """Flags of regions that are not read: registered with userfaultfd, or mapped from a device."""
 
@@ -46,7 +46,7 @@ class FileCopies:
     size: int
     """Size of the file in bytes."""
     held: tuple[tuple[int, int], ...]
-    """Processes, and how many bytes of the file each holds; more than `size` if it holds several copies."""
+    """(PID, bytes of the file in that process) pairs; more bytes than `size` if the process has several copies."""
 
     @property
     def bytes(self) -> int:
@@ -66,7 +66,7 @@ class Copies:
     share: float
     """Share of the private memory that was read, from 0 to 1."""
     data: Mapping[int, int]
-    """For each process: bytes outside of libraries that an earlier page of it or of another process also contains."""
+    """For each process: bytes outside of libraries that an earlier page, of this or another process, also contains."""
     libraries: int
     """The same for the private pages of libraries, in all processes."""
     error: int
@@ -87,7 +87,7 @@ class Copies:
 
     @property
     def bytes(self) -> int:
-        """Number of bytes that another page contains already."""
+        """Number of bytes that another page already contains."""
         return sum(self.data.values()) + self.libraries
 
 
@@ -115,12 +115,12 @@ def find(
     processes
         The processes and their mapped regions.
     seconds
-        Approximate maximum time for the pages, and again for the files.
+        Approximate maximum time for comparing pages, and again for finding files.
     look_in
         Folders or files to compare.
     others
-        Whether to compare also the files that the processes have open, mapped or in their command line, environment and
-        working folder.
+        Whether to also compare files that the processes have open or mapped, and those in their command lines,
+        environments and working folders.
     """
     wanted = sum(one.memory.anonymous for regions in processes.values() for one in regions)
     share = min(1.0, max(_MIN_SHARE, min(seconds * _RATE, _MAX_COMPARED) / max(wanted, 1)))
@@ -202,7 +202,7 @@ def _held(pages: EqualPages, pids: Sequence[int], file: Candidate) -> dict[int, 
 
 
 def _blocks(fd: int, size: int, number: int) -> Iterator[bytes]:
-    """Yield blocks at equal distances. Each begins with `_BLOCK` positions at which a page may begin."""
+    """Yield blocks at equal distances. Each contains `_BLOCK` positions at which a page may begin."""
     number = min(number, -(-size // _BLOCK))
     for each in range(number):
         yield os.pread(fd, _BLOCK + EqualPages.page_bytes - 1, each * size // number)

@@ -1,13 +1,13 @@
-"""`explain`: report what memory processes or an object use, which part of it are copies, and what to do.
+"""`explain`: report what processes or an object use memory for, how much of it is copies, and what to do.
 
     print(oc.explain())             # this process
     print(oc.explain([4711, 4712])) # processes of this user, together
     print(oc.explain(model))        # an object in this process: `onecopy.memory.objects`
 
-The numbers are measured: private pages are compared by content, and files are found by their bytes.
+The numbers are measured: the contents of private pages are compared with each other and with the bytes of files.
 
-**When not to use it.** In loops, because it walks page tables under a lock of the observed processes, which takes 6 to
-22 ms per GiB, and reads their private memory. Use `onecopy_monitor.Sampler` instead.
+**When not to use it.** In loops, use `onecopy_monitor.Sampler`: `explain` reads all private memory, and walks page
+tables under a lock of the observed processes, which takes 6 to 22 ms per GiB.
 """
 
 from __future__ import annotations
@@ -53,21 +53,21 @@ Code: TypeAlias = Literal[
 ]
 
 _MIN_BYTES = 1 << 20
-"""Smallest amount that is reported. A hundredth of the memory of all processes is also a minimum."""
+"""Smallest amount that is reported, or a hundredth of the memory of all processes if that is more."""
 BAD_COPIES = 16 << 20
-"""Bytes from which on copies are reported as a problem. A twentieth of the memory is also a minimum."""
+"""Smallest amount of copies that is reported as a problem, or a twentieth of the memory if that is more."""
 _SHOWN = 8
 """Maximum number of causes that `str` returns."""
 _WIDTH = 80
 """Width of the text that `str` returns."""
 MAX_PROCESSES = 256
-"""Maximum number of processes whose page tables are walked, beginning with the most private memory."""
+"""Maximum number of processes whose page tables are walked: those with the most private memory."""
 _MAX_CHARGED = 3
-"""Number of mapped files for which the control group that pays is looked up."""
+"""Maximum number of mapped files for which the charged control groups are looked up."""
 _D_STATE_SECONDS = 0.5
-"""Time for which a process must wait in the kernel without interruption to be skipped."""
+"""A process that waits in the kernel without interruption for this time is skipped."""
 _DETAILS = ("dirty", "kept", "run")
-"""Codes of causes that are parts of others, and of which `str` does not tell."""
+"""Codes of causes that are parts of other causes, and that `str` omits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,17 +97,17 @@ class ExaminedProcess:
     pid: int
     """Process ID."""
     name: str
-    """Name of the program, for an interpreter followed by the script or module."""
+    """Name of the program, followed by the script or module if the program is an interpreter."""
     pss: int
     """Resident memory, in which each page is divided by the number of processes that map it."""
     private: int
-    """Memory that the process alone uses and that the kernel cannot drop."""
+    """Memory that only this process uses and that the kernel cannot drop."""
     copies: int | None
-    """The part of `private` that an earlier page of it or of another process also contains; None if it is unknown."""
+    """The part of `private` that an earlier page, of this or another process, also contains; None if it is unknown."""
     peak: int | None
     """Maximum resident memory so far."""
     page_tables: int | None
-    """Size of the page tables, which is in none of the other numbers."""
+    """Size of the page tables, which the other numbers do not include."""
     swap: int
     """Swapped-out memory."""
     group: str
@@ -125,11 +125,11 @@ class Explanation:
     bytes: int
     """Memory of all these processes together, where each page counts once."""
     copies: int | None
-    """Bytes of private memory that another page of these processes contains already; None if it is unknown."""
+    """Bytes of private memory that another page of these processes already contains; None if it is unknown."""
     error: int
     """Twice the standard error of `copies`, or 0 if all pages were compared."""
     causes: tuple[Cause, ...]
-    """What the memory is used for, beginning with problems, and then with the most bytes."""
+    """What the memory is used for: first the problems, then the other causes, each sorted by decreasing bytes."""
     remedy: str = ""
     """What to do, or "" if there is nothing to do."""
     expected: int | None = None
@@ -161,9 +161,9 @@ class Explanation:
         who = f"Process {self.processes[0].pid}" if one else f"{len(self.processes)} processes"
         text = f'{who} of "{self.name}" {"holds" if one else "hold"} {size(self.bytes)}. '
         if self.copies is None:
-            return text + "How much of it are copies of the same bytes is unknown."
+            return text + "How much of it is copies of the same bytes is unknown."
         if self.copies < _MIN_BYTES:
-            return text + "None of it are copies of the same bytes."
+            return text + "It contains no copies of the same bytes."
         error = f" (±{size(self.error)})" if self.error else ""
         return f"{text}{size(self.copies)}{error} of it are copies of the same bytes."
 
@@ -177,16 +177,16 @@ def explain(target: Any) -> ObjectExplanation: ...
 def explain(
     target: Any = None, *, seconds: float = 2.0, look_in: Sequence[str] = ()
 ) -> Explanation | ObjectExplanation:
-    """Report what memory processes or an object use, which part of it are copies of the same bytes, and what to do.
+    """Report what processes or an object use memory for, how much of it is copies of the same bytes, and what to do.
 
     Parameters
     ----------
     target
-        None: this process. Process ids, or a single one: these processes together, which must belong to this user.
+        None: this process. Process ids, or a single id: these processes together, which must belong to this user.
         Otherwise, an object in this process: a session of `onecopy.onnxruntime`, a ``torch.nn.Module``, a result of
         `onecopy.open` or `onecopy.open_records`, or a NumPy array.
     seconds
-        For processes: approximate maximum time for comparing pages, and again for finding files. If there are more
+        For processes: approximate maximum time for comparing pages, and again for finding files. If there are too many
         pages, a random part of them is compared.
     look_in
         For processes: files or folders whose contents are compared with the memory, in addition to files that the
@@ -259,7 +259,7 @@ def _examined(pids: list[int]) -> tuple[dict[int, list[MappedRegion]], dict[int,
             if len(found) == MAX_PROCESSES:
                 raise OSError(0, f"only the {MAX_PROCESSES} processes with the most memory are examined")
             if _is_stuck(pid):
-                raise OSError(0, "it waits in the kernel (state D)")
+                raise OSError(0, "waiting in the kernel (state D)")
             found[pid] = proc.smaps(pid)
         except OSError as error:
             skipped[pid] = error
@@ -277,8 +277,8 @@ def _is_stuck(pid: int) -> bool:
 
 
 _REASONS: dict[type[OSError], str] = {
-    PermissionError: "it belongs to another user, or does not let its user read its memory",
-    ProcessLookupError: "it has ended, or has no memory, like a zombie or a thread of the kernel",
+    PermissionError: "owned by another user, or not readable by its own user",
+    ProcessLookupError: "ended, or without memory (a zombie or a kernel thread)",
 }
 
 
@@ -292,7 +292,7 @@ def _notes(copies: Copies, skipped: dict[int, OSError]) -> Iterator[str]:
         error = next(iter(copies.failed.values()))
         yield (
             f"The private memory of {counted(len(copies.failed), 'process', 'processes')} was not compared: "
-            f"{error.strerror}. It needs the permission to trace them (ptrace): {_missing_permission()}."
+            f"{error.strerror}. Comparing it requires permission to trace them (ptrace): {_missing_permission()}."
         )
 
 
@@ -320,7 +320,7 @@ class _Group:
         self._bad = max(BAD_COPIES, self.bytes // 20)
 
     def _files_in_memory(self) -> Counter[str]:
-        """Return the bytes of memory files that the processes have open or map, but not in their page tables."""
+        """Return the bytes of in-memory files that the processes have open or map, except those in page tables."""
         found = Counter[str]()
         for parts in self._files.values():
             if parts[0].path.startswith(f"/memfd:{MEMORY_NAME}"):  # complete, even if only another process has it open
@@ -337,7 +337,7 @@ class _Group:
         return found
 
     def _hugetlb(self) -> int:
-        """Return the bytes of private pages of hugetlbfs, which are in no other number."""
+        """Return the bytes of private pages of hugetlbfs, which no other number includes."""
         return sum(one.memory.private_hugetlb or 0 for parts in self._regions.values() for one in parts)
 
     def memory_of(self, pid: int) -> ExaminedProcess:
@@ -359,14 +359,14 @@ class _Group:
         )
 
     def charged(self) -> Iterator[tuple[str, str]]:
-        """Yield the largest mapped files, and who pays for them."""
+        """Yield the largest mapped files, and the control groups that are charged for them."""
         files = (parts for key, parts in self._files.items() if kind_of(key, parts[0].path) == "file")
         for parts in sorted(files, key=lambda parts: -sum(one.memory.pss for one in parts))[:_MAX_CHARGED]:
             pid = next(pid for pid, regions in self._regions.items() if parts[0] in regions)
             yield parts[0].path, payers(pid, [(parts[0].start, parts[0].end - parts[0].start)])
 
     def causes(self) -> Iterator[Cause]:
-        """Yield the causes that are at least `_least`."""
+        """Yield the causes that have at least `_least` bytes."""
         found = [*self._of_copies(), *self._of_files(), *self._of_fork()]
         anonymous = self._hugetlb() + int(sum(_anonymous_pss(one) for parts in self._regions.values() for one in parts))
         other = sum(one.bytes for one in found if one.code in ("copies", "forked", "libraries", "written", "zeros"))
@@ -386,7 +386,7 @@ class _Group:
         own = [one for parts in self._regions.values() for one in parts if is_library(one, self._code)]
         if own:
             largest = Path(max(own, key=lambda one: one.memory.anonymous).path).name
-            text = f"variables of libraries, such as {largest}; normal"
+            text = f"variables of libraries, such as {largest}; this is normal"
             yield Cause("libraries", text, sum(one.memory.anonymous for one in own), times=len(self._regions))
         yield Cause("zeros", "pages that contain only zeros", self._copies.zeros)
 
@@ -402,7 +402,7 @@ class _Group:
             copied = sum(one.memory.anonymous for one in parts)
             if not is_library(parts[0], self._code):
                 yield Cause(
-                    "written", f"pages of {path} that were written to and so copied", copied, copied >= self._bad
+                    "written", f"pages of {path} that were copied by writing to them", copied, copied >= self._bad
                 )
         if cached:
             yield Cause("cache", f"page cache of {_listed(cached)}; can be dropped", cached.total())
@@ -422,7 +422,7 @@ class _Group:
         yield Cause("forked", text, copied, copied >= self._bad)
 
     def _copied_since_fork(self, pid: int) -> int:
-        """Return how many inherited bytes a process has copied. It is 0 if it called exec, or if its parent ended."""
+        """Return how many inherited bytes a process has copied: 0 if it has called exec, or its parent has ended."""
         parts, parent, of_parent = self._regions[pid], self._states[pid].ppid, dict[int, "MappedRegion"]()
         with suppress(OSError):
             regions = self._regions.get(parent) or proc.smaps(parent)
@@ -490,7 +490,7 @@ def _shortened(text: str, width: int) -> str:
 
 
 def _folded(text: str) -> list[str]:
-    """Return paragraphs as lines of at most `_WIDTH` characters, if no word is longer. Indented ones are not folded."""
+    """Return paragraphs as lines of at most `_WIDTH` characters, if no word is longer. Indented ones stay whole."""
     lines = list[str]()
     for paragraph in text.split("\n"):
         words = [paragraph] if paragraph.startswith(" ") else paragraph.split(" ")

@@ -20,7 +20,7 @@ from onecopy.memory.proc import Pages, Regions
 Kind: TypeAlias = Literal["shared", "written", "private", "heap", "device"]
 
 _MIN_BYTES = 1 << 20
-"""Smallest amount for which there is advice."""
+"""Smallest amount for which advice is given."""
 _SHOWN = 12
 """Maximum number of findings that are printed."""
 
@@ -62,7 +62,7 @@ class ObjectExplanation:
 
     @property
     def private(self) -> int:
-        """Total number of private bytes. Each additional process of this kind would need as many."""
+        """Total number of private bytes. Each additional process of this kind would need as many again."""
         return sum(one.private for one in self.findings)
 
     @property
@@ -84,7 +84,7 @@ class ObjectExplanation:
         advice = dict.fromkeys(one.advice for one in shown if one.private and one.advice)
         lines += [f"  -> {each}" for each in advice]
         if self.saves:
-            lines.append(f"  that would save {size(self.saves)} in each process")
+            lines.append(f"  this would save {size(self.saves)} in each process")
         return "\n".join(lines)
 
 
@@ -130,9 +130,7 @@ def _of_session(session: Any) -> ObjectExplanation:
 
 
 # Not 'auto', which does not prepack small models.
-_PREPACK = (
-    "oc.onnxruntime.session(path, 'prepacked', wait=True): prepacked once per machine, one copy for all processes"
-)
+_PREPACK = "oc.onnxruntime.session(path, 'prepacked', wait=True) prepacks once per machine: one copy for all processes"
 
 
 def _of_copied_weights(report: Any, grown: int | None) -> Finding:
@@ -144,7 +142,7 @@ def _of_copied_weights(report: Any, grown: int | None) -> Finding:
         if in_file is None:
             in_file = os.path.getsize(report.path) if os.path.exists(report.path) else 0  # noqa: PTH110, PTH202 - text
         private = max(in_file - mapped, 0)
-        why += f"; the growth of the process is unknown: at least the {size(private)} of the file"
+        why += f"; the growth of the process is unknown, but at least the {size(private)} of the file"
     elif report.weights is None:
         private = grown
         why += "; the process grew by this amount when the session was created, including memory of the engine itself"
@@ -185,13 +183,13 @@ def _of_arrays(file: Any) -> Finding:
 def _of_mapped(file: Any) -> Finding:
     report = file.residency()
     cached, mapped = ("?" if nbytes is None else size(nbytes) for nbytes in (report.cached, report.mapped))
-    why = f"{cached} of it are in memory, once for all processes; {mapped} in the page tables of this process"
+    why = f"{cached} are in memory, once for all processes; {mapped} are in the page tables of this process"
     if (core := getattr(file, "core", None)) is not None:
-        core = getattr(core, "mapping", core)  # rows have the file of the extension
+        core = getattr(core, "mapping", core)  # rows refer to the extension's file
         if lost := lost_since_warm(core, report.cached):
             why += (
                 f"; {size(lost)} ({100 * lost / report.bytes:.0f} %) were dropped since this process warmed it: "
-                "onecopy.files.page_cache.pin or onecopy.Holder keeps it"
+                "onecopy.files.page_cache.pin or onecopy.Holder keeps the file in memory"
             )
         why += f"; {payers(os.getpid(), [(core.address, core.nbytes)])}"
     return Finding(file.path, report.bytes, 0, "shared", file.path, why)

@@ -4,7 +4,7 @@
 `onecopy.memory.cgroup` contains readers for cgroups and the machine.
 
 **Units.** Numbers are in bytes and seconds, never in kB or ticks. Names are the kernel's, in snake_case. None means
-that the kernel does not report the number; a missing line means 0 only if it must be 0. Other numbers are skipped.
+that the kernel does not report the number. A missing line is read as 0 only if 0 is certain. Other lines are skipped.
 
 **When not to use it.** In loops: each call of `rollup`, `smaps` or `regions_of` walks page tables under a lock of the
 *observed* process, for 6 ms per GiB of mapped files and 22 ms per GiB of anonymous memory. `status` takes 15 us.
@@ -53,17 +53,17 @@ class Rollup:
     Attributes
     ----------
     rss, pss : int
-        Resident memory; the same, but each page is divided by the number of processes that map it.
+        Resident memory; resident memory with each page divided by the number of processes that map it.
     shared_clean, shared_dirty, private_clean, private_dirty : int
         The parts of `rss`. Private pages, even clean file pages, are *currently* mapped by one process only.
     referenced, anonymous, swap, locked, anon_huge_pages : int
         Recently used memory; anonymous memory; swapped-out memory; the `pss` of locked memory; anonymous huge pages.
     shmem_pmd_mapped, file_pmd_mapped : int
-        Shared memory and file pages that are in huge pages; 0 on kernels without the line, which do not support this.
+        Shared memory and file pages that are in huge pages; 0 if the kernel does not support this or report the field.
     shared_hugetlb, private_hugetlb, pss_anon, pss_file, pss_shmem, pss_dirty, swap_pss, lazy_free : int or None
         hugetlbfs pages (not in `rss`); parts of `pss`; share of `swap`; memory that an allocator has freed (MADV_FREE)
-        but the kernel has not reclaimed. None on kernels without the line; for regions, the parts of `pss` are also
-        None.
+        but the kernel has not reclaimed. None if the kernel does not report the field; for regions, it does not
+        report the parts of `pss`.
     """
 
     rss: int
@@ -95,7 +95,7 @@ class Rollup:
 
     @property
     def shared_anonymous(self) -> int:
-        """Of a region: number of bytes of anonymous memory that other processes also map."""
+        """For a region: number of bytes of anonymous memory that other processes also map."""
         return min(self.shared_clean + self.shared_dirty, self.anonymous)
 
 
@@ -122,7 +122,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class MappedRegion(Region):
-    """An entry in smaps: a `Region` with its `memory`, and `vm_flags` such as "lo" (locked), or "" if not reported."""
+    """An entry in smaps: a `Region` with its `memory`, and `vm_flags` such as "lo" (locked), or () if not reported."""
 
     memory: Rollup
     vm_flags: tuple[str, ...]
@@ -157,7 +157,7 @@ class Status:
 class Stat:
     """Page faults, CPU seconds and start time of a process, including all its threads.
 
-    `majflt` counts faults that waited for a disk, and `minflt` the others. `comm` may contain any byte. `starttime` is
+    `majflt` counts faults that waited for a disk, and `minflt` all others. `comm` may contain any byte. `starttime` is
     in seconds after boot; `pid` and `starttime` together identify a process.
     """
 
@@ -175,7 +175,7 @@ class Stat:
 
 @dataclass(frozen=True, slots=True)
 class Io:
-    """Bytes that a process has transferred so far: `rchar` and `wchar` count system calls, the others disk transfers.
+    """Bytes that a process has transferred so far, in system calls (`rchar`, `wchar`) or to and from disks (the rest).
 
     Reads through mappings are included only in `read_bytes`. `cancelled_write_bytes` were deleted before reaching the
     disk.
@@ -229,7 +229,7 @@ def rollup(pid: int, *, root: Path = PROC) -> Rollup:
 
 
 def parse_maps(text: str) -> list[Region]:
-    r"""Parse the text of maps, in the order of addresses.
+    r"""Parse the text of maps. Return the regions in the order of addresses.
 
     >>> parse_maps("1000-3000 r--s 00001000 fe:00 7      /a b (deleted)\n")[0].path
     '/a b'
@@ -247,7 +247,7 @@ def maps(pid: int, *, root: Path = PROC) -> list[Region]:
 
 
 def parse_smaps(text: str) -> list[MappedRegion]:
-    """Parse the text of smaps, in the order of addresses.
+    """Parse the text of smaps. Return the regions in the order of addresses.
 
     >>> parse_smaps("")
     []
@@ -325,7 +325,7 @@ def parse_stat(text: str, *, ticks_per_second: int = 100) -> Stat:
     1.5
     """
     pid, _, rest = text.partition(" (")
-    comm, _, tail = rest.rpartition(") ")  # the name is not escaped, and may contain both
+    comm, _, tail = rest.rpartition(") ")  # the name is not escaped, and may contain parentheses
     words = tail.split()
     try:
         ppid, minflt, majflt, *ticks, threads, start = (int(words[i]) for i in (1, 7, 9, 11, 12, 17, 19))
@@ -409,7 +409,7 @@ _INTERPRETERS = ("python", "pypy", "node", "java", "ruby", "perl", "bash", "sh",
 
 
 def name_of(pid: int) -> str:
-    """Return the name of a process in the kernel, or "" if it has ended."""
+    """Return the name of a process as recorded by the kernel, or "" if the process has ended."""
     try:
         return stat(pid).comm
     except OSError:
@@ -417,7 +417,7 @@ def name_of(pid: int) -> str:
 
 
 def label_of(pid: int, name: str) -> str:
-    """Return a short name for a process, given its name in the kernel. The result may contain any character.
+    """Return a short name for a process, given the name in the kernel. The result may contain any character.
 
     For an interpreter, the name is followed by the script or module that it runs.
 
@@ -445,7 +445,7 @@ def label_from(words: list[str], name: str) -> str:
 
 
 def script_of(words: list[str]) -> tuple[str, str]:
-    """Return the option ("-m", "-c" or "") and the value that tell an interpreter what to run, given its command line.
+    """Return the option ("-m", "-c" or "") and the script or module in the command line of an interpreter.
 
     >>> script_of(["python", "-X", "dev", "-m", "this"]), script_of(["python", "a.py", "-c"]), script_of(["python"])
     (('-m', 'this'), ('', 'a.py'), ('', ''))
@@ -502,7 +502,7 @@ class Pages:
         os.close(self._fd)
 
     def private_bytes(self, address: int, nbytes: int) -> int:
-        """Return how many bytes of an address range are on anonymous pages, in whole pages."""
+        """Return how many bytes of an address range are on anonymous pages, counting whole pages."""
         first, last = address // PAGESIZE, (address + nbytes - 1) // PAGESIZE
         entries = os.pread(self._fd, (last - first + 1) * _ENTRY_BYTES, first * _ENTRY_BYTES)
         kinds = Counter(entries[_ENTRY_BYTES - 1 :: _ENTRY_BYTES])

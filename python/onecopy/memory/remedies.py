@@ -26,7 +26,7 @@ FRAMEWORKS = {
     "_safetensors_rust": "safetensors",
     "_multiarray_umath": "numpy",
 }
-"""Frameworks that `onecopy run` supports, by a part of the names of their shared objects."""
+"""Frameworks that `onecopy run` supports, keyed by a part of the name of one of their shared objects."""
 SHARED_BY_RUN = {
     ".bin": ("torch",),
     ".ckpt": ("torch",),
@@ -37,9 +37,9 @@ SHARED_BY_RUN = {
     ".pth": ("torch",),
     ".safetensors": ("safetensors", "torch", "numpy"),
 }
-"""Suffixes of files, and frameworks, one of which must be loaded so that `onecopy run` can share the file."""
+"""Frameworks by file suffix: `onecopy run` can share a file with the suffix if one of them is loaded."""
 _MIN_ALIKE, _SPREAD = 32 << 20, 1.25
-"""Private memory from which on processes are compared by size, and the ratio up to which they are alike."""
+"""Minimum private memory of processes that are compared by size, and the maximum ratio of sizes that are alike."""
 RUN_BYTES, PER_PROCESS_BYTES = 14_000_000, 3_000_000
 """Memory of the process of `onecopy run`, and of onecopy in each Python process under it."""
 MAPPED_BY = {
@@ -49,7 +49,7 @@ MAPPED_BY = {
     ".pt": "torch.load(path, mmap=True)",
     ".pth": "torch.load(path, mmap=True)",
 }
-"""Calls that map files with these suffixes, and so share them too."""
+"""Calls that map files with these suffixes, so that processes share them."""
 HINTS = {
     ".arrow": "pyarrow.memory_map maps it",
     ".faiss": "faiss.read_index(path, faiss.IO_FLAG_MMAP_IFC) maps it",
@@ -68,22 +68,22 @@ _BUILT = (
     "(@oc.cached keeps a result once per machine)."
 )
 _ALIKE = (
-    "Each process holds about as much. Equal objects of Python are not equal bytes, because they contain addresses: if "
-    "the processes build the same lists, dicts or frames, oc.share(data) or @oc.cached keeps one copy."
+    "The processes use similar amounts of memory. Equal Python objects have different bytes, because these contain "
+    "addresses: if the processes build the same lists, dicts or frames, oc.share(data) or @oc.cached keeps one copy."
 )
-_FORKED = "oc.share(data) keeps one copy of lists and dicts whose pages no reference count changes."
+_FORKED = "oc.share(data) keeps one copy of lists and dicts, whose pages are not changed by reference counts."
 _WRITTEN = "Find the code that writes to mapped data in place; it makes the pages private."
 _PRELOAD = (
-    "gunicorn --preload loads data before the workers fork. Reference counts copy the pages of Python objects again; "
+    "gunicorn --preload loads data before the workers fork. Reference counting still copies pages of Python objects; "
     "connections and threads that exist before the fork do not work after it."
 )
-_UNDER_RUN = "The processes run under `onecopy run`, which did not share these files: its report says why."
+_UNDER_RUN = "The processes run under `onecopy run`, which did not share these files: its report states why."
 
 
 def remedy_of(
     processes: Mapping[int, Sequence[MappedRegion]], copies: Copies, total: int, bad: Mapping[str, int]
 ) -> tuple[str, int | None]:
-    """Return a remedy as text, or "", and the memory of all processes after it, or None if that is unknown.
+    """Return a remedy as text (or ""), and the memory of all processes after it (or None if unknown).
 
     `total` is the memory of all processes, and `bad` contains the bytes of problems by their codes.
     """
@@ -117,12 +117,12 @@ def _for_copies(processes: Mapping[int, Sequence[MappedRegion]], copies: Copies,
         own = RUN_BYTES + PER_PROCESS_BYTES * len(pids)
         return text, max(total - extra + own, 0)
     file = wasteful[0]
-    hint = HINTS.get(Path(file.path).suffix.lower(), "map the file instead of reading it, for example by oc.open")
+    hint = HINTS.get(Path(file.path).suffix.lower(), "map the file instead of reading it, for example with oc.open")
     return f"{Path(file.path).name}: {hint}.", max(total - file.extra, 0)
 
 
 def _are_alike(processes: Mapping[int, Sequence[MappedRegion]]) -> bool:
-    """Return whether several processes of Python hold about as much private memory each."""
+    """Return whether there are several Python processes with about the same amount of private memory."""
     large = [
         sum(one.memory.anonymous - one.memory.shared_anonymous for one in regions)
         for regions in processes.values()
@@ -141,8 +141,8 @@ def frameworks(regions: Sequence[MappedRegion]) -> set[str]:
 def command_text(pids: Sequence[int], width: int) -> str:
     """Return the command that started processes, shortened to `width` characters.
 
-    Of a parent and its children, it is the parent's command, and that of workers which multiprocessing has started is
-    the one of the process that started them.
+    For a parent and its children, this is the parent's command. For workers that multiprocessing has started, it is the
+    command of the process that started them.
     """
     roots = [pid for pid in pids if _parent(pid) not in pids] or list(pids)
     commands = Counter(shlex.join(_typed(_started_by(pid))) for pid in roots)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def all_pids() -> list[int]:
-    """Return the ids of all processes on this machine or container.
+    """Return the ids of all processes on this machine or in this container.
 
     >>> os.getpid() in all_pids()
     True
@@ -25,10 +25,10 @@ def all_pids() -> list[int]:
 
 
 def named(name: str) -> list[int]:
-    """Return the processes of a program: of the executable, script or module called `name`.
+    """Return the processes that run the executable, script or module called `name`.
 
-    A process that has replaced its command line by a title, such as "gunicorn: worker [app]", is found by its first
-    word. This process is never returned.
+    A process that has replaced its command line by a title, such as "gunicorn: worker [app]", is found by the title's
+    first word. The calling process is never returned.
 
     >>> named("no such program")
     []
@@ -88,7 +88,7 @@ def _families() -> dict[int, list[int]]:
 
 @cache
 def kernel_lists_children() -> bool:
-    """Return whether `children_of` works here, which requires CONFIG_PROC_CHILDREN.
+    """Return whether `children_of` works with this kernel, which requires CONFIG_PROC_CHILDREN.
 
     >>> kernel_lists_children() in (True, False)
     True

@@ -347,7 +347,7 @@ def test_a_process_that_waits_in_the_kernel_is_skipped():
         for pid in children_of(child.pid):
             os.kill(pid, signal.SIGKILL)
     assert [one.pid for one in found.processes] == group.pids
-    assert "waits in the kernel (state D)" in found.notes[0]
+    assert "waiting in the kernel (state D)" in found.notes[0]
 
 
 def test_memory_that_waits_for_a_user_is_not_read():
