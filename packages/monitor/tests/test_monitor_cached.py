@@ -79,7 +79,7 @@ NOT_OURS = "this user neither owns the file nor may write to it"
     [
         (0, "", NOT_OURS),
         (errno.EPERM, "", NOT_OURS),
-        (errno.ENOSYS, "", "the kernel does not support cachestat (Linux 6.5)"),
+        (errno.ENOSYS, "", "the kernel does not support cachestat (added in Linux 6.5)"),
         (errno.EIO, "cachestat failed: Input/output error", "cachestat failed: Input/output error"),
     ],
 )

@@ -297,4 +297,4 @@ def test_a_process_of_another_user_is_sampled_as_far_as_permitted(nobody, in_chi
         unknown, anonymous, notes = in_child(look, uid=nobody)
     assert unknown == "belongs to another user"
     assert anonymous > MIB
-    assert notes[0] == "no page tables of 1 of 1 process were walked: their share is estimated"
+    assert notes[0] == "the page tables of 1 of 1 process were not walked: their shares are estimated"

@@ -47,7 +47,7 @@ _HOMES = {
     "text_tables": ("ProcessMemory", "memory_of", "memory_table"),
     "watching": ("Watch", "watch"),
 }
-"""Names by their modules."""
+"""The public names of each module."""
 
 __all__ = [
     "COLUMNS",

@@ -200,7 +200,7 @@ class Recorder(Closeable):
         processes = [self._process(one, lines) for one in sample.processes]
         files = [self._file(one, lines) for one in sample.files]
         line: dict[str, object] = {"at": round(sample.at, 4), "total": sample.total, "processes": processes}
-        if files != self._last:  # most samples find the files of the sample before
+        if files != self._last:  # most samples have the same files as the last one
             line["files"] = self._last = files
         self._write(*lines, line)
 
@@ -553,7 +553,7 @@ def _code(run: Recording) -> str:
 
 def _ended(run: Recording) -> str:
     if run.end is None:
-        return " (the recorder was killed)"
+        return " (the recorder was killed or is still running)"
     if run.end.exit is None or run.end.exit == 0:
         return ""
     return f" (signal {-run.end.exit})" if run.end.exit < 0 else f" (exit status {run.end.exit})"

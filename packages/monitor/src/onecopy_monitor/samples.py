@@ -37,7 +37,7 @@ class ProcessSample(NamedTuple):
     parent: int
     """Process id of the parent."""
     name: str
-    """Name of the process in the kernel."""
+    """Name of the process as recorded by the kernel."""
     row: Row
     """The memory of the process; see `COLUMNS`."""
     peak_rss: int | None

@@ -32,7 +32,7 @@ MAX_FILES = 1_000
 _NAMED = 3
 """Maximum number of processes, and of files, listed for a peak."""
 _SAME_PEAK = 0.95
-"""Above this share of a peak, a later sample determines the holders, because files are found up to a second late."""
+"""A later sample above this share of a peak determines the holders, because files are found up to a second late."""
 _REAL = COLUMNS.index("real")
 _RSS = COLUMNS.index("sum_of_rss")
 
@@ -59,7 +59,7 @@ class Curve:
         return len(self._times)
 
     def __getitem__(self, column: str) -> NDArray[np.int64]:
-        """Return a copy of one column in bytes, as int64. Raise KeyError if there is no column of this name."""
+        """Return a copy of one column in bytes, as int64. Raise KeyError if there is no column with this name."""
         return self._copy(self._column(column), "int64")
 
     @property
@@ -143,7 +143,7 @@ class Peaks:
     high_water: int
     """Largest peak RSS of a process, as recorded by the kernel (VmHWM), in bytes, or 0 if unknown. Exact."""
     unseen: int
-    """Lower bound of the RSS in bytes by which a process exceeded, between samples, the maximum of its samples."""
+    """Bytes by which, at least, the RSS of a process between two samples exceeded the maximum of its samples."""
 
 
 class ProcessSeries:
@@ -276,7 +276,7 @@ class Series:
             self.total.thin()
         for one in sample.processes:
             self._add_process(one, sample.at)
-        if sample.files is not self._last_files:  # most samples of a recording have the files of the sample before
+        if sample.files is not self._last_files:  # in a recording, most samples have the same files as the last one
             self._last_files = sample.files
             for file in sample.files:
                 self._add_file(file)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MemoryOfWorker", "Sharing", "assert_shared"]
 
-GROWTH = 64 << 20  # bytes; a forked worker copies about as much of torch's objects by counting references
+GROWTH = 64 << 20  # bytes; counting references copies about this much of torch's objects in a forked worker
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Sharing:
         return worker.elsewhere - before.get(worker.pid, worker.elsewhere)
 
     def faults(self, written: int, grown: int) -> list[str]:
-        """Return a sentence for each private copy above `written` bytes, and each growth above `grown` bytes."""
+        """Return a sentence for each missing mapping, copy of over `written` bytes and growth by over `grown` bytes."""
         found = [f"process {worker.pid} does not map the files" for worker in self.workers if not worker.regions]
         found += [
             f"process {worker.pid} has {size(worker.private)} of private pages in the mapping, because it wrote to them"
@@ -100,10 +100,10 @@ def assert_shared(
 ) -> Sharing:
     """Raise AssertionError, which includes a table, unless processes share one copy of the data.
 
-    Each process must map the files of the data and must not have written to them (copy on write), and the proportional
-    shares must not exceed the size of the files. No process that is not forked may hold private copies of their bytes,
-    which are found as `onecopy.explain` finds them. With `since`, an earlier result, no process may have grown; this
-    detects data that is copied in another form when it is read or unpickled.
+    Each process must map the files of the data and must not have written to them (copy on write), and the sum of the
+    proportional shares must not exceed the size of the files. Processes that were not forked must not have private
+    copies of the files' bytes; these are found as by `onecopy.explain`. With `since`, an earlier result, no process may
+    have grown; this detects data that is copied in another form when it is read or unpickled.
 
     Parameters
     ----------
@@ -117,8 +117,8 @@ def assert_shared(
     allowance
         Maximum bytes that each process may have written in the mappings, and by which it may have grown outside of
         them, as a number or text such as "4 MiB". None: a tenth of the data, and for growth at least 64 MiB, because a
-        forked worker copies about that much of torch's objects by changing reference counts. Test with larger data or a
-        smaller allowance.
+        forked worker copies about that much of torch's objects by changing reference counts. If the data is smaller,
+        test with more data or a smaller allowance.
 
     Returns
     -------
@@ -154,7 +154,7 @@ def assert_shared(
         tuple(_memory_of(pid, files) for pid in _pids_of(processes)),
         since,
     )
-    # A forked worker also has pages that its parent has freed; they take no memory of their own.
+    # A forked worker also has pages that its parent has freed; they need no additional memory.
     regions = {worker.pid: proc.smaps(worker.pid) for worker in seen.workers}
     forked = {pid for pid, parts in regions.items() if sum(one.memory.shared_anonymous for one in parts) >= 1 << 20}
     copies = find({pid: regions[pid] for pid in regions.keys() - forked}, look_in=seen.paths, others=False).files

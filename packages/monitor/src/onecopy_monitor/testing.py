@@ -50,12 +50,12 @@ class MemoryBudget(Protocol):
     """The type of the fixture `memory_budget`."""
 
     def __call__(self, **limits: str | int | float | bool | None) -> AbstractContextManager[Watch]:
-        """Return a context that fails the test if its block exceeds limits of `onecopy_monitor.Watch.assert_peak`."""
+        """Return a context that fails the test if its block exceeds a limit of `onecopy_monitor.Watch.assert_peak`."""
 
 
 @contextmanager
 def _budget(**limits: Any) -> Iterator[Watch]:
-    """Watch a block, and fail the test if a limit was exceeded. If the block raises an exception, pass that on."""
+    """Watch a block, and fail the test if a limit was exceeded. Exceptions of the block are passed on."""
     __tracebackhide__ = True
     from onecopy_monitor import watch
 
@@ -63,7 +63,7 @@ def _budget(**limits: Any) -> Iterator[Watch]:
     if unknown:
         raise TypeError(f"memory_budget has no limit or option named {', '.join(sorted(unknown))}")
     if all(limits.get(name) is None for name in _LIMITS):
-        raise TypeError(f"memory_budget requires at least one limit of {', '.join(_LIMITS)}")
+        raise TypeError(f"memory_budget requires at least one of the limits {', '.join(_LIMITS)}")
     options: dict[str, Any] = {
         "interval": 0.02,
         "files": limits.get("real") is not None or limits.get("file_dirty") is not None,
@@ -110,7 +110,7 @@ def onecopy_cached(request: pytest.FixtureRequest, tmp_path_factory: pytest.Temp
 
     The object is built again when the function, the project's code that it uses, or the tests' root folder changes.
     Files that the function reads must be part of the key, as returned by `onecopy.file_key`. If it raises an exception,
-    every test of the run that needs the object gets a RuntimeError with the traceback, and the next run calls the
+    later tests of the run that need the object get a RuntimeError with the traceback, and the next run calls the
     function again. If the process is killed, another one calls it. ``pytest --onecopy-clear`` removes the objects.
     """
     folder = tmp_path_factory.getbasetemp()

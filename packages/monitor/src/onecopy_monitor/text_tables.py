@@ -34,7 +34,7 @@ class ProcessMemory(NamedTuple):
 
     pid: int
     name: str
-    """Name of the process in the kernel."""
+    """Name of the process as recorded by the kernel."""
     rss: int
     """Resident bytes."""
     pss: int
@@ -48,7 +48,7 @@ class ProcessMemory(NamedTuple):
 
 
 def memory_of(pid: int) -> ProcessMemory:
-    """Measure a process with a page-table walk, which takes 6 ms per GiB of files, 22 ms per GiB of anonymous memory.
+    """Measure a process with a page-table walk: 6 ms per GiB of files, 22 ms per GiB of anonymous memory.
 
     Raise ProcessLookupError if the process has ended, PermissionError if it belongs to another user.
 

@@ -90,7 +90,7 @@ class Watch(Closeable):
 
     @property
     def series(self) -> Series:
-        """All samples over time. While the watch runs, two columns may differ by one sample."""
+        """All samples over time. While the watch runs, the lengths of two columns may differ by one."""
         return self._series
 
     @property
@@ -102,7 +102,7 @@ class Watch(Closeable):
 
     @property
     def peak(self) -> Peaks:
-        """The maximum of each kind of memory so far, with the holders and the growth since the first sample."""
+        """The maximum of each kind of memory so far, with its holders and its growth since the first sample."""
         with self._unchanging():
             return self._series.peak
 
@@ -160,7 +160,7 @@ class Watch(Closeable):
         }
         given = {name: _bytes_of(name, limit) for name, limit in limits.items() if limit is not None}
         if not given:
-            raise ValueError(f"assert_peak requires at least one limit of {', '.join(limits)}")
+            raise ValueError(f"assert_peak requires at least one of the limits {', '.join(limits)}")
         peak = self.peak
         exceeded = []
         for name, limit in given.items():

@@ -39,7 +39,7 @@ budget_option = click.option(
     metavar="PERCENT",
     help="Maximum CPU time of sampling, in percent of one CPU.",
 )
-exact_option = click.option("--exact", is_flag=True, help="Read all PSS in each sample, even beyond the budget.")
+exact_option = click.option("--exact", is_flag=True, help="Walk all page tables in every sample, ignoring the budget.")
 
 
 def rate(command: Callable[..., Any]) -> Callable[..., Any]:

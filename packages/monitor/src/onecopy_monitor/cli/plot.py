@@ -32,14 +32,14 @@ def check_output(path: str) -> None:
 
 
 OUTPUT_HELP = "Path of the picture: .svg, .html (a single file that shows values at the pointer) or .png."
-THEME_HELP = "Colours; auto follows the settings of the viewer; a .png is light."
+THEME_HELP = "Colours; auto follows the viewer's theme; a .png is light."
 theme_option = click.option("--theme", type=click.Choice(THEMES), default="auto", show_default=True, help=THEME_HELP)
 processes_option = click.option(
     "--processes",
     type=click.IntRange(0, 100),
     default=8,
     show_default=True,
-    help="Number of processes, those with the most memory, that have a panel.",
+    help="Number of processes that have a panel: those with the most memory.",
 )
 
 

@@ -101,7 +101,7 @@ def follow(pid: int, recording: Recording) -> tuple[int, Sequence[float]]:
 
 
 def attend(recording: Recording) -> tuple[None, None]:
-    """Sample until all processes have ended, or until a signal in `ENDS`. Their exit statuses are unknown."""
+    """Sample until all processes have ended, or until a signal in `ENDS` arrives. Exit statuses are unknown."""
     while any(one.state not in "ZX" for one in recording.sample().processes):  # a parent may never wait for a zombie
         if signal.sigtimedwait(ENDS, recording.pause) is not None:
             break
@@ -163,7 +163,7 @@ def command(
                 recording.end(status, used)
     if not quiet:
         click.echo(
-            f"\n{series_table(recording.series)}\nin {escape(output)}: see onecopy plot and onecopy diff",
+            f"\n{series_table(recording.series)}\nrecorded in {escape(output)}: see onecopy plot and onecopy diff",
             err=True,
         )
     raise click.exceptions.Exit(child.exit_status(status or 0) or int(recording.failed))

@@ -23,7 +23,7 @@ NEEDS = "the server requires starlette, uvicorn and prometheus-client: pip insta
     "--host",
     default="127.0.0.1",
     show_default=True,
-    help="Address to listen on; prints a warning if it is not loopback.",
+    help="Address to listen on; a warning is printed unless it is loopback.",
 )
 @click.option("--port", type=click.IntRange(0, 65535), default=9477, show_default=True, help="Port; 0: any free port.")
 @click.option(
@@ -53,8 +53,8 @@ def command(
     The processes are selected as for `onecopy top`, and sampled when a request arrives. The server is read-only, and
     listens on loopback unless --host is given.
 
-    Requests must contain a token: browsers use the printed address, Prometheus `authorization: {credentials: TOKEN}` in
-    its configuration, other clients the header `Authorization: Bearer TOKEN`.
+    Requests need a token: browsers use the printed address, Prometheus needs `authorization: {credentials: TOKEN}` in
+    its configuration, and other clients send the header `Authorization: Bearer TOKEN`.
     """
     if no_token and token is not None:
         raise click.UsageError("--token and --no-token cannot be combined")
@@ -77,15 +77,15 @@ def command(
         link = f"{address}?token={secret}" if secret else address
 
         class Announced(uvicorn.Server):  # type: ignore[misc,unused-ignore]  # the type checker may lack uvicorn
-            """Prints its address only when it handles signals, because Python may ignore Ctrl-C before that."""
+            """Prints its address only after it handles signals, because Python may ignore Ctrl-C before that."""
 
             async def startup(self, sockets: list[socket.socket] | None = None) -> None:
                 await super().startup(sockets)
-                click.echo(f"onecopy: {title} at {link} ; metrics at {address}metrics; Ctrl-C ends it", err=True)
+                click.echo(f"onecopy: {title} at {link} ; metrics at {address}metrics; Ctrl-C stops it", err=True)
                 if no_token:
-                    click.echo("onecopy: warning: without a token, other users of this machine can read it", err=True)
+                    click.echo("onecopy: warning: without a token, any local user can read the page", err=True)
                 elif host not in LOOPBACK:
-                    click.echo("onecopy: warning: other machines can connect, without encryption", err=True)
+                    click.echo("onecopy: warning: other machines can connect, and nothing is encrypted", err=True)
 
         config = uvicorn.Config(
             served,
@@ -108,7 +108,7 @@ def _title(pids: tuple[int, ...], options: dict[str, Any]) -> str:
 
 @contextlib.contextmanager
 def _listening(host: str, port: int) -> Any:
-    """Yield a listening socket. Raise click.ClickException for a used port, click.BadParameter for an unknown host."""
+    """Yield a listening socket. Raise click.ClickException if the port is in use, BadParameter for an unknown host."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except OSError as error:

@@ -73,7 +73,7 @@ def command(
     """Show the memory of processes and the big files that they map, counting each page once.
 
     REAL is the deduplicated total: the private memory of all processes, and each shared page once. SHARE is one
-    process's share of that total. COPIES is private memory that another page of these processes contains already,
+    process's share of that total. COPIES is private memory that another page of these processes already contains,
     estimated from a part of the pages; `onecopy explain` names the files. Without a PID, --regex, --cgroup or --file,
     all processes are sampled.
 
@@ -103,7 +103,7 @@ def as_dict(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def copies_in(snapshot: Snapshot) -> dict[int, int]:
-    """Return how many private bytes of each process another page contains already, by comparing a part of the pages.
+    """Estimate how many private bytes of each process another page already contains, by comparing a part of the pages.
 
     Only the processes with the most private memory are compared.
     """

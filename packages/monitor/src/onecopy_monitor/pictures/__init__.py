@@ -5,7 +5,7 @@
     watched.plot("run.html")
 
 matplotlib draws the picture. The SVG follows the light or dark theme of the viewer. The HTML is a single file with the
-same SVG. It loads nothing, and shows the numbers under the pointer. Names of processes are escaped. The Okabe-Ito
+same SVG. It loads no other files, and shows the values at the pointer. Names of processes are escaped. The Okabe-Ito
 colours are used, which colour-blind readers can distinguish.
 """
 

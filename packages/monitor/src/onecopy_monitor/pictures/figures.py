@@ -34,11 +34,11 @@ _SETTINGS = {
     "axes.spines.right": False,
     "axes.spines.top": False,
     "font.family": ["sans-serif"],
-    "font.sans-serif": ["DejaVu Sans"],  # which matplotlib has; a viewer without it takes any
+    "font.sans-serif": ["DejaVu Sans"],  # matplotlib includes it; a viewer without it uses another font
     "font.size": 12,
     "svg.fonttype": "none",  # text stays text
-    "svg.hashsalt": "onecopy",  # the same samples give the same file
-    "text.parse_math": False,  # a name with two dollar signs is no formula
+    "svg.hashsalt": "onecopy",  # the same samples produce the same file
+    "text.parse_math": False,  # a name with two dollar signs is not a formula
 }
 
 
@@ -120,7 +120,7 @@ def png_of(picture: Picture, theme: str = "auto") -> bytes:
 def _saved(picture: Picture, colours: dict[str, str], kind: str, dpi: int) -> bytes:
     matplotlib, content = importlib.import_module("matplotlib"), io.BytesIO()
     with matplotlib.rc_context(_SETTINGS), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph ", UserWarning)  # a name may have characters that the font has not
+        warnings.filterwarnings("ignore", "Glyph ", UserWarning)  # a name may have characters that the font lacks
         nothing = dict.fromkeys(("Creator", "Date", "Format", "Type")) if kind == "svg" else {"Software": None}
         figure_of(picture, colours).savefig(content, format=kind, dpi=dpi, metadata=nothing)
     return content.getvalue()

@@ -107,7 +107,7 @@ class Cache:
         self._open: dict[Key, int | str] = {}
 
     def close(self) -> None:
-        """Release the files."""
+        """Close the files."""
         for descriptor in self._open.values():
             if isinstance(descriptor, int):
                 os.close(descriptor)
@@ -154,7 +154,7 @@ class Cache:
         elif error.errno == errno.EOPNOTSUPP:
             why = "its pages belong to a file on another file system (overlayfs)"
         elif error.errno == errno.ENOSYS:
-            why = "the kernel does not support cachestat (Linux 6.5)"
+            why = "the kernel does not support cachestat (added in Linux 6.5)"
         else:
             why = f"cachestat failed: {os.strerror(error.errno or 0)}"
         os.close(descriptor)

@@ -104,7 +104,7 @@ class Observed:
         return Times(stat.minflt, stat.majflt, stat.utime + stat.stime)
 
     def close(self) -> None:
-        """Release the file."""
+        """Close the file."""
         if self._status >= 0:
             os.close(self._status)
             self._status = -1

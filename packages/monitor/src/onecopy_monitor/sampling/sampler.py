@@ -305,7 +305,7 @@ class Sampler(Closeable):
             member.files, member.unknown = files_of(member.pid) if member.counters.rss else {}, ""
         except PermissionError:
             member.files, member.unknown = {}, _OF_ANOTHER_USER
-        except OSError:  # it is ending
+        except OSError:  # the process is ending
             member.files = {}
 
     # --- walks --------------------------------------------------------------------------------------------------------
@@ -335,7 +335,7 @@ class Sampler(Closeable):
         except PermissionError:
             member.unknown = _OF_ANOTHER_USER
             return
-        except OSError:  # it is ending, or this kernel has no rollup
+        except OSError:  # the process is ending, or this kernel has no rollup
             return
         member.outdated = False
         member.walk = Walk(

@@ -169,7 +169,7 @@ def shares_of(parts: Iterable[Member], files: tuple[FileReading, ...]) -> dict[i
 
 
 def _forked(program: list[Member]) -> Callable[[Member], int]:
-    """Return a function for the bytes that a process shares after a fork: without a walk, its program's average."""
+    """Return a function for the bytes that a process shares since a fork: without a walk, its program's average."""
     walked = [part for part in program if part.found is not None]
     shared = sum(part.found.forked for part in walked if part.found is not None)
     whole = max(sum(part.counters.anonymous for part in walked), 1)
@@ -233,7 +233,7 @@ def _notes(parts: tuple[Member, ...], files: tuple[FileReading, ...]) -> tuple[s
     missing = sum(part.walk is None and part.counters.rss > 0 for part in parts)
     if missing:
         processes = counted(len(parts), "process", "processes")
-        notes.append(f"no page tables of {missing} of {processes} were walked: their share is estimated")
+        notes.append(f"the page tables of {missing} of {processes} were not walked: their shares are estimated")
     unknown = [one for one in files if one.cached is None]
     if unknown:
         notes.append(f"{len(unknown)} big files are counted by page-table walks only: their cached bytes are unknown")

@@ -66,7 +66,7 @@ class SnapshotSource(Closeable):
             return self._last
 
     def container(self) -> Container | None:
-        """Return the control group of the process `pid`, or None if there is none or it has ended."""
+        """Return the control group of the process `pid`, or None if there is no group or the process has ended."""
         if self._pid is None:
             return None
         try:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
 MAX_CONNECTIONS = 64
-"""Maximum number of open connections. Another connection replaces the oldest one that has not sent the token."""
+"""Maximum number of open connections. A further connection replaces the oldest one that has not sent the token."""
 _AUTHENTICATED = "onecopy.authenticated"
 """Key that is set in the scope of a request that contains the token."""
 SECONDS = 30.0
@@ -49,7 +49,7 @@ class Token:
         if self._is_right(given) or (kept is not None and self._is_right(kept.value)):
             scope[_AUTHENTICATED] = True
             return self._app
-        words = "missing token: use the one that the server printed, as ?token=... or Authorization: Bearer ...\n"
+        words = "missing or wrong token: use the printed one, as ?token=... or Authorization: Bearer ...\n"
         return Response(words, 401, {"WWW-Authenticate": "Bearer"}, "text/plain")
 
     def _is_right(self, given: str) -> bool:

@@ -85,7 +85,7 @@ class Metrics:
             yield self._counter(f"group_{kind}_faults", text, value)
         yield from self._of_files(snapshot)
         yield from self._of_container()
-        cost = GaugeMetricFamily("onecopy_own_cost_ratio", "Share of one CPU that sampling takes.")
+        cost = GaugeMetricFamily("onecopy_own_cost_ratio", "Share of one CPU that sampling uses.")
         cost.add_metric([], snapshot.cost.share)
         yield cost
 

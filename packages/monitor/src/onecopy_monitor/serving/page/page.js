@@ -101,7 +101,7 @@ function show(snapshot) {
   showProcesses(snapshot);
   showFiles(snapshot);
   const cost = (100 * snapshot.cost.share).toFixed(2);
-  at("state").textContent = `${new Date(1000 * snapshot.time).toLocaleTimeString()}, sampling takes ${cost} % of a CPU`;
+  at("state").textContent = `${new Date(1000 * snapshot.time).toLocaleTimeString()}, sampling uses ${cost} % of a CPU`;
   at("state").className = "";
 }
 
