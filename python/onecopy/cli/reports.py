@@ -42,7 +42,7 @@ def warm_sentences(name: str, report: Any) -> list[str]:
         f"By {report.mechanism}, {counted(report.threads, 'thread')}; {size(report.filled)} filled; "
         f"{report.minor_faults} minor and {report.major_faults} major faults; in huge pages: {huge}."
     )
-    more = [] if report.complete else ["Not complete."]
+    more = [] if report.complete else ["Not all of it is in memory."]
     more += [] if report.verified is None else [f"The checksums of {size(report.verified)} match."]
     return [f"{name}: {size(report.bytes)} {rate}; {_resident(report)}.", second, *more, *_reason(report)]
 

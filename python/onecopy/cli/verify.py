@@ -60,7 +60,7 @@ def show(result: Result) -> None:
     """Print the result for one file."""
     if result.report is not None:
         speed = f"{result.report.seconds:.3g} s, {result.report.gib_per_s:.3g} GiB/s"
-        line = f"every byte is as it was written ({size(result.report.bytes)} in {speed})"
+        line = f"all bytes match the stored checksums ({size(result.report.bytes)} in {speed})"
         screen.show_line(screen.out(), f"{result.file}: {line}")
         return
     screen.show_line(screen.err(), f"onecopy: {result.reason}", "red")
@@ -81,7 +81,7 @@ def show(result: Result) -> None:
 def command(*, files: tuple[str, ...], pattern: str | None, threads: int | None, as_json: bool) -> None:
     """Compare each FILE with the checksums that onecopy.save stored in it.
 
-    The exit status is 0 if every byte of every file is as it was written; 1 if a file is damaged or cannot be read;
+    The exit status is 0 if all bytes of all files match the checksums; 1 if a file is damaged or cannot be read;
     otherwise 3 if a file has no checksums. All files are verified, even if one is damaged.
     """
     results = []

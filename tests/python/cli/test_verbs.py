@@ -173,7 +173,7 @@ def test_a_whole_file_is_verified(onecopy_command, tmp_path):
     path = saved(tmp_path / "m")
     done = onecopy_command("verify", path)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "every byte is as it was written" in " ".join(done.stdout.split())
+    assert "all bytes match the stored checksums" in " ".join(done.stdout.split())
     (facts,) = json.loads(onecopy_command("verify", "--json", path, "--names", "a").stdout)
     assert (facts["status"], facts["bytes"]) == ("ok", 2 * BLOCK - 4096)
 
@@ -182,7 +182,7 @@ def test_damaged_files_are_reported_and_the_others_still_verified(onecopy_proces
     bad, good = damaged(saved(tmp_path / "bad"), 5000, 3 * BLOCK // 2), saved(tmp_path / "good")
     done = onecopy_process("verify", bad, tmp_path / "missing", good)
     assert done.returncode == 1
-    assert "every byte" in " ".join(done.stdout.split())
+    assert "all bytes match" in " ".join(done.stdout.split())
     words = " ".join(done.stderr.split())
     for said in (
         "2 of 3 blocks are damaged",
@@ -234,7 +234,7 @@ def test_ls_warm_evict_and_verify_take_a_set_and_ls_reports_what_it_is(index, ca
     assert cached(shards[2]) > 0
     done = onecopy_command("verify", index)
     assert (done.returncode, done.stderr) == (0, "")
-    assert "every byte" in done.stdout
+    assert "all bytes match" in done.stdout
     for path, container in ((index, "safetensors set, 3 files"), (MODELS / "small.onnx", "onnx")):
         assert onecopy_command("ls", path).stdout.splitlines()[0] == f"{path}: {container}"
 
