@@ -19,7 +19,7 @@ def test_a_session_that_reads_is_reported_what_prepacking_would_save(tmp_path):
     trim_heap()  # else the session takes what former tests have freed, and the process does not grow
     explained = oc.explain(oc.onnxruntime.session(model))
     assert explained.private > model.stat().st_size
-    assert "session(path, 'prepacked', wait=True): prepacked once per machine" in str(explained)
+    assert "session(path, 'prepacked', wait=True) prepacks once per machine" in str(explained)
     assert explained.saves == explained.private
 
 

@@ -46,7 +46,7 @@ class FileCopies:
     size: int
     """Size of the file in bytes."""
     held: tuple[tuple[int, int], ...]
-    """(PID, bytes of the file in that process) pairs; more bytes than `size` if the process has several copies."""
+    """Pairs of a PID and the bytes of the file in that process, which exceed `size` if there are several copies."""
 
     @property
     def bytes(self) -> int:

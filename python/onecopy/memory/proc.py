@@ -445,7 +445,7 @@ def label_from(words: list[str], name: str) -> str:
 
 
 def script_of(words: list[str]) -> tuple[str, str]:
-    """Return the option ("-m", "-c" or "") and the script or module in the command line of an interpreter.
+    """Return the option ("-m", "-c" or "") and the module, code or script in an interpreter's command line.
 
     >>> script_of(["python", "-X", "dev", "-m", "this"]), script_of(["python", "a.py", "-c"]), script_of(["python"])
     (('-m', 'this'), ('', 'a.py'), ('', ''))

@@ -37,7 +37,7 @@ SHARED_BY_RUN = {
     ".pth": ("torch",),
     ".safetensors": ("safetensors", "torch", "numpy"),
 }
-"""Frameworks by file suffix: `onecopy run` can share a file with the suffix if one of them is loaded."""
+"""Frameworks by file suffix: `onecopy run` can share a file with the suffix if one of these is loaded."""
 _MIN_ALIKE, _SPREAD = 32 << 20, 1.25
 """Minimum private memory of processes that are compared by size, and the maximum ratio of sizes that are alike."""
 RUN_BYTES, PER_PROCESS_BYTES = 14_000_000, 3_000_000
