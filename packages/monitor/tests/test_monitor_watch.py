@@ -125,7 +125,7 @@ def test_a_watch_draws_what_it_saw_so_far_and_at_the_end(tmp_path):
 @pytest.mark.parametrize(
     ("limits", "message"),
     [
-        ({}, "requires at least one limit"),
+        ({}, "requires at least one of the limits"),
         ({"anonymous": "much"}, "anonymous: 'much' is not a size"),
         ({"real": -1}, "negative"),
     ],

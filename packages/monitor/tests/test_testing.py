@@ -105,7 +105,7 @@ def test_what_a_test_raises_itself_is_reported(project):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("", "TypeError: memory_budget requires at least one limit"),
+        ("", "TypeError: memory_budget requires at least one of the limits"),
         ("rss='1 GB'", "TypeError: memory_budget has no limit or option named rss"),
         ("anonymous='much'", "ValueError: anonymous: 'much' is not a size"),
         ("'1 GB'", "TypeError: memory_budget accepts keyword arguments only"),

@@ -102,7 +102,7 @@ def assert_shared(
 
     Each process must map the files of the data and must not have written to them (copy on write), and the sum of the
     proportional shares must not exceed the size of the files. Processes that were not forked must not have private
-    copies of the files' bytes; these are found as by `onecopy.explain`. With `since`, an earlier result, no process may
+    copies of the files' bytes, which are found as in `onecopy.explain`. With `since`, an earlier result, no process may
     have grown; this detects data that is copied in another form when it is read or unpickled.
 
     Parameters

@@ -144,7 +144,7 @@ def _basis(snapshot: Snapshot) -> str:
     if total.basis == "exact":
         return "   exact"
     if total.basis == "walks" and total.walked_s is not None:
-        return f"   forked: PSS of {total.walked_s:.0f} s ago"
+        return f"   forked memory measured {total.walked_s:.0f} s ago"
     return ""
 
 

@@ -39,7 +39,7 @@ _SHOWN = 40
 
 
 class SnapshotSource(Closeable):
-    """Snapshots that several threads may request, taken at most once per `interval` seconds. Owns the sampler.
+    """Snapshots that several threads may request, taken at most once every `interval` seconds. Owns the sampler.
 
     Parameters
     ----------
