@@ -82,7 +82,7 @@ def command(*, files: tuple[str, ...], pattern: str | None, threads: int | None,
     """Compare each FILE with the checksums that onecopy.save stored in it.
 
     The exit status is 0 if all bytes of all files match the checksums; 1 if a file is damaged or cannot be read;
-    otherwise 3 if a file has no checksums. All files are verified, even if one is damaged.
+    otherwise 3 if a file has no checksums. All files are always verified.
     """
     results = []
     for file in files:
