@@ -78,7 +78,7 @@ def test_the_rate_counts_all_channels():
     [
         ([], 2, "either --positions FILE or --grid RxC"),
         (["--grid", "2x3", "--positions", "x"], 2, "either --positions FILE or --grid RxC"),
-        (["--grid", "3"], 2, "'3' is not two numbers such as 5x4"),
+        (["--grid", "3"], 2, "'3' is not a pair of numbers such as 5x4"),
         (["--grid", "2x3", "--overlap", "80%"], 2, "not an overlap above 0 % and at most 50 %"),
         (["--grid", "2x4"], 1, "2 rows and 4 columns has 8 tiles, not 6"),
         (["--grid", "2x3", "--first", "t1.tif"], 1, "--first 't1.tif'"),

@@ -10,21 +10,21 @@
 The distribution onecopy-images installs this package as ``onecopy_images``, which is also available as ``oc.images``
 and ``onecopy.images``.
 
-* `open` returns an `Image`. Its pixels are mapped from an artefact in the store, or from the image file itself if that
+* `open` returns an `Image`. Its pixels are mapped from an artefact in the store, or from the image file itself if it
   contains them uncompressed and contiguous (an uncompressed TIFF).
 * `share` decodes all images of a dataset into one file, and returns `Images`, a sequence of arrays.
 * `decode` writes the pixels to an unnamed scratch file of this process; `codecs.decode` writes them into any array.
 * `register` determines the positions of overlapping tiles from their pixels.
-* `mosaic` pastes tiles at their positions into an array, a scratch file, or a file: ``.oc``, TIFF or Zarr.
+* `mosaic` pastes tiles at their positions into an array, a scratch file, or an ``.oc``, TIFF or Zarr file.
 * `thumbnail` creates a small 8-bit picture of an image of any size.
 
 Tiles are arrays, paths of images, or functions that return arrays. Images are read by tifffile with imagecodecs, Pillow
 or pyvips (``pip install 'onecopy-images[vips]'``). Each library is imported when it decodes an image, so opening an
 image that is already decoded does not import any.
 
-**When not to use it.** For images that are read only once, call the library directly. For parts of slides that are too
-large to be stored decoded, use `tifffile` or OpenSlide, which decode only those parts. To correct illumination, to
-blend seams, or for rotated or deformed tiles, use ASHLAR or BigStitcher.
+**When not to use it.** For images that are read only once, call the library directly. To read parts of slides that are
+too large to store in decoded form, use `tifffile` or OpenSlide, which decode only those parts. To correct illumination,
+to blend seams, or for rotated or deformed tiles, use ASHLAR or BigStitcher.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _HOMES = {
     "pasting": ("Mosaic", "mosaic"),
     "thumbnails": ("thumbnail",),
 }
-"""Names by their modules."""
+"""Public names, by the module that defines them."""
 
 __all__ = [
     "CodecError",

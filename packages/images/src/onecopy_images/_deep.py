@@ -41,13 +41,13 @@ def fill(path: str, level: int, into: NDArray[Any], report: Callable[[int], None
         data = file.read()
     pixels = (imagecodecs.png_decode if data.startswith(b"\x89PNG") else imagecodecs.jpeg2k_decode)(data)
     expect_shape(path, (*pixels.shape[:2], *into.shape[2:]), into)
-    samples = into.shape[2] if into.ndim == 3 else 1  # imagecodecs adds one for a transparent colour
+    samples = into.shape[2] if into.ndim == 3 else 1  # imagecodecs adds a sample for transparency
     into[...] = pixels.reshape(*pixels.shape[:2], -1)[..., :samples].reshape(into.shape)
     report(into.nbytes)
 
 
 def header(path: str) -> tuple[int, int, int, int]:
-    """Return height, width, samples and bits (negative: signed) of a PNG or JPEG 2000 file, or zeros for others."""
+    """Return the height, width, samples and bits (negative: signed) of a PNG or JPEG 2000 file; else zeros."""
     with open(path, "rb") as file:  # noqa: PTH123 - text
         head = file.read(4096)
     try:

@@ -97,7 +97,7 @@ def decoded(path: str, form: Form) -> tuple[tuple[int, ...], str, Iterator[NDArr
 def _arrays(image: Image.Image, rows: int) -> Iterator[NDArray[Any]]:
     """Yield the pixels of a decoded image in read-only arrays with this number of rows.
 
-    An array of a large image would triple its memory, which glibc then returns to the kernel after each image.
+    One array of a large image would triple its memory, and glibc would return this to the kernel after each image.
     """
     if rows >= image.height:
         yield np.asarray(image)
@@ -115,7 +115,7 @@ def upright_shape(path: str, shape: tuple[int, ...]) -> tuple[int, ...]:
 def _size(image: Image.Image, upright: bool) -> tuple[int, int]:
     """Return an image's height and width, upright or as in the file."""
     height, width = image.height, image.width
-    if isinstance(image, TiffImageFile):  # some versions of Pillow have exchanged them already
+    if isinstance(image, TiffImageFile):  # some versions of Pillow have already swapped them
         height, width = image.tag_v2[IMAGELENGTH], image.tag_v2[IMAGEWIDTH]
     return (width, height) if upright and _is_turned(image) else (height, width)
 
@@ -133,7 +133,7 @@ def _loaded(image: Image.Image, upright: bool) -> Image.Image:
     if orientation == 1:
         return image
     if not upright:
-        image.getexif()[0x0112] = {6: 8, 8: 6}.get(orientation, orientation)  # which turns it back
+        image.getexif()[0x0112] = {6: 8, 8: 6}.get(orientation, orientation)  # Pillow's rotation is undone
     return ImageOps.exif_transpose(image)
 
 
@@ -163,11 +163,11 @@ def _opened(path: str) -> Image.Image:
     if _loses_bits(path, image):
         image.close()
         raise CodecError(
-            "Pillow would reduce its samples to 8 bits; tifffile, imagecodecs (PNG, JPEG 2000) and pyvips do not "
-            "(pip install 'onecopy[images-all]'); images.share uses them with color=None and without size and upright",
+            "Pillow would reduce the samples to 8 bits; tifffile, imagecodecs (PNG, JPEG 2000) and pyvips do not (pip "
+            "install 'onecopy[images-all]'); images.share uses these with color=None and without size and upright",
             Kind.UNSUPPORTED,
             path=path,
         )
-    if image.format == "ICNS":  # its mode is known when it is loaded
+    if image.format == "ICNS":  # the mode is known only after loading
         image.load()
     return image

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _READ, _READ_LARGE = 256 << 10, 4 << 20
-"""Numbers of bytes per read of compressed data; the second one if two segments per thread need it."""
+"""Minimum and maximum bytes per read of compressed data. Between them, a read is two segments per thread."""
 _PIECE = 16 << 20
 """Number of bytes per read of uncompressed data."""
 
@@ -87,7 +87,7 @@ def _in_place(file: tifffile.TiffFile, series: Any) -> InPlace | None:
     if offset is None or not keyframe.is_final or series.dtype.kind not in "uif" or offset % series.dtype.itemsize:
         return None
     if series.parent.filehandle.path != file.filehandle.path or offset + series.nbytes > file.filehandle.size:
-        return None  # several files, or a truncated one: reading raises the error
+        return None  # several files, or a truncated file, for which reading raises the error
     return InPlace(int(offset), series.dtype.newbyteorder(file.byteorder).str)
 
 
@@ -96,7 +96,7 @@ def _read(file: tifffile.TiffFile, path: str, series: Any, into: NDArray[Any], r
     dtype = series.dtype.newbyteorder(file.byteorder)
     if series.dataoffset + series.nbytes > file.filehandle.size:
         raise DamagedError(
-            f"truncated: the pixels end at byte {series.dataoffset + series.nbytes}, but the file has "
+            f"the file is truncated: the pixels end at byte {series.dataoffset + series.nbytes}, but the file has "
             f"{file.filehandle.size} bytes",
             Kind.TRUNCATED,
             path=path,
@@ -112,7 +112,7 @@ def _read(file: tifffile.TiffFile, path: str, series: Any, into: NDArray[Any], r
 
 
 def _by_itself(series: Any, into: NDArray[Any], report: Callable[[int], None], threads: int) -> None:
-    """Decode with `TiffPageSeries.asarray`, if pages are missing or the target cannot be reshaped to pages."""
+    """Decode with `TiffPageSeries.asarray` if pages are missing or the target cannot be reshaped to pages."""
     if into.flags.c_contiguous and into.dtype == series.dtype:
         series.asarray(out=into, maxworkers=threads, buffersize=_READ)
     else:
@@ -128,14 +128,14 @@ def _check_segments(path: str, page: Any) -> None:
     keyframe, end = page.keyframe, page.parent.filehandle.size
     if len(page.dataoffsets) < prod(keyframe.chunked) and not keyframe.is_contiguous:
         raise DamagedError(
-            f"damaged: the image has {prod(keyframe.chunked)} segments, but the file lists {len(page.dataoffsets)}",
+            f"the file is damaged: it should list {prod(keyframe.chunked)} segments, but lists {len(page.dataoffsets)}",
             Kind.INCONSISTENT,
             path=path,
         )
     for number, (offset, length) in enumerate(zip(page.dataoffsets, page.databytecounts, strict=False)):
         if offset + length > end:
             raise DamagedError(
-                f"truncated: segment {number} ends at byte {offset + length}, but the file has {end} bytes",
+                f"the file is truncated: segment {number} ends at byte {offset + length}, but the file has {end} bytes",
                 Kind.TRUNCATED,
                 path=path,
             )
@@ -144,7 +144,7 @@ def _check_segments(path: str, page: Any) -> None:
 def _fill_page(page: Any, plane: NDArray[Any], report: Callable[[int], None], threads: int) -> None:
     keyframe = page.keyframe
     if keyframe.is_contiguous or (keyframe.is_subsampled and keyframe.jpegheader is not None):
-        # The chroma of NDPI is smoothed across strips: other readers decode the page as a whole, so this does too.
+        # The chroma of NDPI is smoothed across strips: other readers decode whole pages, so this function does too.
         plane[...] = page.asarray(squeeze=False, maxworkers=threads, buffersize=_bytes_per_read(page, threads))
         report(plane.nbytes)
         return

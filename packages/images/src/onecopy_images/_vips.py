@@ -53,7 +53,7 @@ def fill(path: str, level: int, into: NDArray[Any], report: Callable[[int], None
     image = _opened(path, level)
     expect_shape(path, _shape(image), into)
     dtype = np.dtype(_TYPES[image.format])
-    region = pyvips.Region.new(image)  # one pipeline for all bands: sequential access allows no second one
+    region = pyvips.Region.new(image)  # one pipeline for all bands: sequential access does not allow a second one
     for top, band in bands(into):
         memory = region.fetch(0, top, image.width, len(band))
         band[...] = np.frombuffer(memory, dtype).reshape(band.shape)
@@ -65,7 +65,7 @@ def _opened(path: str, level: int) -> Any:
     if level:
         options["level"] = level
     name = os.fsencode(path)
-    found = pyvips.vips_lib.vips_foreign_find_load(name)  # before opening: libvips keeps files open that it has read
+    found = pyvips.vips_lib.vips_foreign_find_load(name)  # before opening: libvips keeps files open that it reads
     loader = "" if found == pyvips.ffi.NULL else pyvips.ffi.string(found).decode()
     for start, what in _NO_IMAGES.items():
         if loader.startswith(start):

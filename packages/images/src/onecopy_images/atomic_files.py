@@ -10,8 +10,8 @@ from pathlib import Path
 
 
 def path_beside(target: Path) -> Path:
-    """Return a unique hidden path next to `target`, and remove such files if killed processes left them behind."""
-    namespace = Path("/proc/self/ns/pid")  # processes of another one are not visible, and what they write stays
+    """Return a unique hidden path next to `target`, and remove hidden files that killed processes left there."""
+    namespace = Path("/proc/self/ns/pid")  # processes in other namespaces are not visible, so their files stay
     ours = f".{target.name}.onecopy-{namespace.stat().st_ino if namespace.exists() else 0:x}-"
     for left in target.parent.glob(f"{glob.escape(ours)}*") if namespace.exists() else ():
         if not Path("/proc", left.name.removeprefix(ours).partition("-")[0]).exists():
@@ -20,7 +20,7 @@ def path_beside(target: Path) -> Path:
 
 
 def replace(beside: Path, target: Path, *, overwrite: bool) -> None:
-    """Rename a complete file or folder to its target. Raise FileExistsError if it exists, unless `overwrite`."""
+    """Rename a complete file or folder to its target. Raise FileExistsError if that exists, unless `overwrite`."""
     if not overwrite and os.path.lexists(target):
         raise FileExistsError(errno.EEXIST, "the target was created in the meantime", str(target))
     if beside.is_dir() and target.is_dir():

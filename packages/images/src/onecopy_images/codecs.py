@@ -97,14 +97,12 @@ def _version_of(package: str) -> str | None:
 
 
 T = TypeVar("T")
-
-
 _INSTALL = "pip install 'onecopy[images]'"
 _PLAUSIBLE, _RATIO = 256 << 20, 1400
 """Limits against decompression bombs: if an image, a strip, or all strips together exceed 256 MiB, the file must have
-at least a 1,400th of their size, which is about the maximum compression ratio of LZW, deflate and JPEG."""
+at least a 1,400th of that size, because LZW, deflate and JPEG compress by a factor of at most about 1,400."""
 _SMALL, _READ_AHEAD = 1 << 20, 16 << 20
-"""Pixel bytes below which available memory is not checked; memory that a TIFF library needs besides segments."""
+"""Image size in bytes below which memory is not checked; bytes that a TIFF library needs besides segments."""
 
 
 def each_for(path: str | os.PathLike[str]) -> Iterator[Codec]:
@@ -248,8 +246,8 @@ def facts_of(codec: Codec, path: str | os.PathLike[str], level: int) -> Facts:
     with translated(text, codec):
         try:
             facts: Facts = codec.reader().facts(text, level, codec.version)
-        except MemoryError as error:  # headers are small: the file claims a false size
-            raise DamagedError(f"{codec.version}: damaged: {error}", path=text) from error
+        except MemoryError as error:  # headers are small, so the size in this one is wrong
+            raise DamagedError(f"{codec.version}: the file is damaged: {error}", path=text) from error
         import numpy as np
 
         if of_numpy(np.dtype(facts.dtype)) is None:
@@ -271,11 +269,11 @@ def check_size(path: str, facts: Facts, max_bytes: int | str | None) -> None:
     shape = " x ".join(map(str, facts.shape))
     for taken, limit, claim in (
         (facts.nbytes, most, f"the header declares {shape} elements of {facts.dtype},"),
-        (facts.at_once, most_at_once, "one strip or tile takes, in addition to the pixels,"),
-        (facts.decoded, most_decoded, "decoding its strips or tiles takes"),
+        (facts.at_once, most_at_once, "one strip or tile needs, in addition to the pixels,"),
+        (facts.decoded, most_decoded, "decoding its strips or tiles needs"),
     ):
         if taken > limit:
-            why = f"the limit of {size(limit)} (the file has {size(nbytes)}): to decode it, pass a larger max_bytes"
+            why = f"the limit of {size(limit)} (file size: {size(nbytes)}): to decode it, pass a larger max_bytes"
             raise DamagedError(f"{claim} {size(taken)}, more than {why}", Kind.TOO_COSTLY, path=path)
 
 
@@ -298,9 +296,9 @@ def fill(
         raise ValueError(f"{text}: `into` must be a writable array of shape {shape}, not {into.shape}")
     threads = threads or decoder_threads()
     if facts.nbytes >= _SMALL:
-        # Segments of a TIFF in each thread, and what is read ahead; other libraries decode the whole image first.
+        # For a TIFF: the segments of each thread, and bytes read ahead. Other libraries decode the whole image first.
         segments = 2 * threads * facts.at_once + min(facts.decoded, _READ_AHEAD)
-        instead = "use a smaller level= or fewer threads, or make more memory available"
+        instead = "pass a higher level= or fewer threads=, or make more memory available"
         expect_memory(segments if facts.at_once else facts.nbytes, "decode", text, instead=instead)
     before, raised = identity_of(text), list[BaseException]()
     done = 0
@@ -324,10 +322,12 @@ def fill(
         expect_identity(text, before, cause=error)
         left = available_memory()
         if isinstance(error, MemoryError) and left is not None and 4 * (facts.nbytes + facts.at_once) < left:
-            raise DamagedError(f"{error}: damaged: decoding needs more memory than {size(facts.nbytes)}") from error
+            raise DamagedError(
+                f"{error}: the file is damaged: decoding it would need more than {size(facts.nbytes)} of memory"
+            ) from error
         raise
     finally:
-        trim_heap()  # of all threads, those of the library too
+        trim_heap()  # the heaps of all threads, including the library's
     expect_identity(text, before)
 
 
@@ -347,7 +347,7 @@ def expect_identity(path: str, expected: FileIdentity, cause: Exception | None =
 
 def changed(path: str, doing: str) -> FileChanged:
     """Return the error for an image that changed after it was identified."""
-    return FileChanged(errno.ESTALE, f"the image was replaced or written while {doing}", path)
+    return FileChanged(errno.ESTALE, f"the image was replaced or modified while {doing}", path)
 
 
 @contextlib.contextmanager
@@ -360,7 +360,7 @@ def translated(path: str, codec: Codec) -> Iterator[None]:
     except MemoryError as error:
         raise MemoryError(f"{path}: {codec.version}: {str(error) or 'out of memory'}") from error
     except OSError as error:
-        if error.errno not in (None, errno.EINVAL, errno.EOVERFLOW):  # an offset in the file is none
+        if error.errno not in (None, errno.EINVAL, errno.EOVERFLOW):  # caused by a wrong offset in the file
             raise
         raise CodecError(f"{codec.version}: {error}", path=path) from error
     except Exception as error:
@@ -369,5 +369,5 @@ def translated(path: str, codec: Codec) -> Iterator[None]:
 
 
 def decoder_threads() -> int:
-    """Return the default number of decoding threads: one per CPU, but at most 4, because each thread holds buffers."""
+    """Return the default number of decoding threads: one per CPU, but at most 4, because each thread needs buffers."""
     return min(4, cpu_count())

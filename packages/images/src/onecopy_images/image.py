@@ -54,7 +54,7 @@ def no_level(path: str, level: int, levels: int) -> NoLevelError:
 
 
 def expect_shape(path: str, now: tuple[int, ...], into: NDArray[Any]) -> None:
-    """Raise CodecError unless an image still has the shape of its header, for which `into` was made."""
+    """Raise CodecError unless an image has the shape that its header declared when `into` was created."""
     if now != into.shape:
         message = f"the image was replaced: its shape is now {now}, not {into.shape}"
         raise CodecError(message, Kind.INCONSISTENT, path=path)
@@ -113,7 +113,7 @@ class Facts(NamedTuple):
         """
         if len(file) != 1 and NAME not in file:
             raise FormatError(
-                f"not an image: none of its {len(file)} arrays is called {NAME!r}", Kind.NOT_THIS_FORMAT, path=file.path
+                f"not an image: none of the {len(file)} arrays is called {NAME!r}", Kind.NOT_THIS_FORMAT, path=file.path
             )
         entry = file.entry(NAME if NAME in file else next(iter(file)))
         in_numpy, *_ = TYPES.get(entry.dtype, (None,))
@@ -131,7 +131,7 @@ class Facts(NamedTuple):
 
     def metadata(self, source: str) -> dict[str, str]:
         """Return the metadata to save in an artefact."""
-        source = os.fsencode(source).decode(errors="backslashreplace")  # metadata are UTF-8, names any bytes
+        source = os.fsencode(source).decode(errors="backslashreplace")  # metadata must be UTF-8, names need not
         about = {"level": self.level, "levels": self.levels, "axes": self.axes, "codec": self.codec}
         return {"image": json.dumps(about), "source": source}
 
@@ -163,7 +163,7 @@ class Image(Closeable):
         For palette images it also states that the pixels are palette indices."""
         self.artefact = artefact
         """The decoded image in the store, or None if the image file itself is mapped."""
-        if facts.codec.endswith(PALETTE) and PALETTE not in reason:  # after unpickling, the reason has it already
+        if facts.codec.endswith(PALETTE) and PALETTE not in reason:  # an unpickled reason already includes it
             self.reason += f"; its pixels are {PALETTE}, not colours"
         self._facts = facts
         self._array: NDArray[Any] | None = None  # numpy is imported by the first access
@@ -257,7 +257,7 @@ class Images(Closeable):
     def __init__(self, file: ArrayFile) -> None:
         if "pixels" not in file or "paths" not in file or ("offsets" in file) != ("shapes" in file):
             raise FormatError(
-                "not a dataset of images: arrays 'pixels' and 'paths' are missing", Kind.NOT_THIS_FORMAT, path=file.path
+                "not a dataset of images: expected arrays 'pixels' and 'paths'", Kind.NOT_THIS_FORMAT, path=file.path
             )
         self.file = file
         """The mapped file, for `onecopy.warm`, `evict`, `pin` and `residency`."""
@@ -305,8 +305,8 @@ class Images(Closeable):
             number = operator.index(index)
         except TypeError:
             raise TypeError(
-                f"images of different shapes require one number as index, not {index!r}: share them with a size to "
-                "index several at once"
+                f"an index into images of different shapes must be one number, not {index!r}: to index several at "
+                "once, share them with a size"
             ) from None
         if not -len(shapes) <= number < len(shapes):
             raise IndexError(f"image index {number} is out of range: there are {len(shapes)} images")

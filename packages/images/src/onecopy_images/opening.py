@@ -67,7 +67,7 @@ def open(
     CodecError
         No installed library can read the image, its bytes are damaged, or it is larger than `max_bytes`.
     FileChanged
-        The file was replaced or written during the decoding.
+        The file was replaced or modified during decoding.
     ValueError
         The image has no such level.
     TimeoutError
@@ -94,7 +94,7 @@ def open(
             raise no_level(text, level, 1)
         raise ValueError(f"{text}: there is no level {level}: the file contains only level {image.level}")
     opened = Store.of(store).with_options(durable=False)
-    if progress is not None:  # calls of it in a child would be lost
+    if progress is not None:  # calls in a child process would be lost
         opened = opened.with_options(where="here")
     for codec in codecs.each_for(text):
         if (found := opened.find(_key(text, level, codec))) is not None:
@@ -126,7 +126,7 @@ def decode(
     threads: int | None = None,
     progress: Callable[[int, int], object] | None = None,
 ) -> Scratch:
-    """Decode an image into an unnamed scratch file on disk: writable pixels that do not occupy this process's heap.
+    """Decode an image into an unnamed scratch file on disk, whose writable pixels do not occupy the process's heap.
 
     Use this function to modify pixels, or for images that are larger than memory. For images that several processes
     read, use `open`. `onecopy.images.codecs.decode` decodes into an existing array.

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _TILE = (512, 512)
 _USUAL_CAP = 512 << 20
-"""Default maximum for the bytes of a large canvas in memory."""
+"""Default maximum number of bytes of a large canvas in memory."""
 _OURS, _TIFF, _ZARR = (".oc", ".safetensors"), (".tif", ".tiff"), (".zarr",)
 
 
@@ -59,18 +59,18 @@ class Work(NamedTuple):
 
 
 class Output(Closeable):
-    """The caller's array, which any number of threads fill once.
+    """The caller's array. Any number of threads may fill it, each pixel once.
 
     Closing an output removes files and memory that `finish` has not returned.
     """
 
     window: Window | None = None
-    """The window of rows in memory, in which the caller of `put` requests space; None if all rows may be in memory."""
+    """The window of rows in memory, in which the caller of `put` requests space; None if no window is used."""
 
     def __init__(self, array: NDArray[Any], shares: list[Share]) -> None:
         self._array = array
         self.shares = shares
-        """The shares to write, in this order. They may be smaller than the shares in the `Work`."""
+        """The shares in writing order. They may be smaller than the shares in the `Work`."""
 
     def put(self, place: Rectangle, pixels: NDArray[Any]) -> None:
         """Write pixels into a rectangle."""
@@ -90,7 +90,7 @@ class ScratchOutput(Output):
     def __init__(self, canvas: Scratch, work: Work, *, ours: bool, reserved: bool = True) -> None:
         self._canvas, self._ours = canvas, ours
         self.shares, self.window = _rows_at_a_time(canvas, work, ours=ours)
-        # A full disk would be SIGBUS in a mapping without reserved space.
+        # If space is not reserved, writing to a mapping raises SIGBUS when the disk is full.
         self._through_memory = canvas.memory_cap is None and reserved
 
     def put(self, place: Rectangle, pixels: NDArray[Any]) -> None:
@@ -120,7 +120,7 @@ class ScratchOutput(Output):
 
 
 class FileOutput(ScratchOutput):
-    """A file that is made by renaming a scratch file or encoded from one."""
+    """A file that is a renamed scratch file or is encoded from a scratch file."""
 
     def __init__(
         self, canvas: Scratch, work: Work, target: Path, tile: tuple[int, int], *, reserved: bool, overwrite: bool
@@ -159,7 +159,7 @@ class FileOutput(ScratchOutput):
         return Finished(path=path)
 
     def _named(self, error: BaseException) -> BaseException:
-        """Add the target's name to an error, because encoders' errors contain no name or that of the temporary file."""
+        """Add the target's name to an error, because encoders' errors contain no name or the temporary file's name."""
         if isinstance(error, OSError):
             error.filename = str(self._target)
         return error
@@ -206,8 +206,8 @@ def output_for(
     fits = len(out.shape) == len(shape) and all(has >= need for has, need in zip(out.shape, shape, strict=True))
     if not fits or out.shape[2:] != shape[2:] or not np.can_cast(dtype, out.dtype, "safe"):
         raise ValueError(
-            f"out does not fit: its shape is {tuple(out.shape)} and its dtype {out.dtype}, but the mosaic has {shape} "
-            f"and {dtype}"
+            f"out does not fit: its shape is {tuple(out.shape)} and its dtype {out.dtype}, but the mosaic has shape "
+            f"{shape} and dtype {dtype}"
         )
     if isinstance(out, Scratch):
         return ScratchOutput(out, work, ours=False)
@@ -237,7 +237,7 @@ def _rows_at_a_time(canvas: Scratch, work: Work, *, ours: bool) -> tuple[list[Sh
     """Return the shares in writing order, and a window if only some rows of the canvas may be in memory.
 
     No window is used if too many rows would be partly written at a time (tiles in memory are cut to avoid that), or if
-    it would overwrite the caller's pixels where no tile covers them.
+    the window would overwrite the caller's pixels that no tile covers.
     """
     held, shares = canvas.memory_cap, work.shares
     if held is None and ours:
@@ -278,7 +278,7 @@ def _check_target(target: Path, tile: tuple[int, int] | None, overwrite: bool) -
     if tile is not None and any(extent <= 0 or (suffix in _TIFF and extent % 16) for extent in tile):
         raise ValueError(f"{target}: tile extents must be positive, and multiples of 16 in a TIFF file, not {tile}")
     if suffix in _TIFF:
-        import tifffile  # noqa: F401 - a missing library is an error before the work
+        import tifffile  # noqa: F401 - raises an error before the work if it is missing
     elif suffix in _ZARR:
         import zarr  # noqa: F401
 
@@ -312,7 +312,7 @@ def write_tiff(canvas: Scratch, path: Path, tile: tuple[int, int], *, is_ome: bo
 class _Plain(io.BufferedWriter):
     """A buffered file that ends at the last written byte, although more space is reserved.
 
-    It has no `fileno`, so that NumPy writes through it: errors from `ndarray.tofile` contain no errno or file name.
+    It has no `fileno`, so that NumPy calls `write`: errors from `ndarray.tofile` contain no errno or file name.
     """
 
     end = 0

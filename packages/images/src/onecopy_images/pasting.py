@@ -4,8 +4,8 @@
     whole = oc.images.mosaic(tiles, found.positions, out="slide.oc", max_resident="512 MiB")
 
 The visible rectangles of all tiles are computed first (see `onecopy_images.regions`). Every pixel of the canvas is
-written once, from the topmost tile, and each tile is decoded once, from top to bottom. The order of writes does not
-matter, so threads (or processes, with `part`) can share the work.
+written once, from the topmost tile, and tiles are decoded once each, from top to bottom. The order of writes does
+not matter, so threads (or processes, with `part`) can share the work.
 
 **When not to use it.** For blending, because each pixel is copied from exactly one tile.
 """
@@ -107,11 +107,11 @@ def mosaic(
         Arrays, image files, or functions that return arrays, all of the same dtype, and of shape (y, x) or (y, x,
         samples). Each tile is decoded when it is pasted, and then released.
     positions
-        (row, column) of the upper left corner of each tile in whole pixels, not negative, as from `register`.
+        (row, column) of the upper left corner of each tile in whole, non-negative pixels, as `register` returns them.
     out
-        None: an unnamed scratch file on disk (`onecopy.scratch`). An array or a `Scratch`: it is filled from the upper
-        left corner, and pixels that no tile covers keep their values. A path: ``.oc`` and ``.safetensors`` become a
-        mapped image without a copy; ``.tif`` and ``.tiff`` are written by tifffile (``.ome.tif`` as OME-TIFF),
+        None: an unnamed scratch file on disk (`onecopy.scratch`). An array or a `Scratch`: tiles are pasted from its
+        upper left corner, and pixels that no tile covers keep their values. A path: ``.oc`` and ``.safetensors`` become
+        a mapped image without a copy; ``.tif`` and ``.tiff`` are written by tifffile (``.ome.tif`` as OME-TIFF),
         ``.zarr`` by zarr. The file appears when it is complete.
     order
         "given", or the numbers of all tiles in the order of pasting.
@@ -212,7 +212,7 @@ class _Plan:
         if not which < count:
             raise ValueError(f"part must be (index, count) with index < count, not {part}")
         if out is None or isinstance(out, str | os.PathLike):
-            raise ValueError("part requires `out`, an array or a scratch that the processes share")
+            raise ValueError("part requires `out`, an array or a scratch file that the processes share")
         first, last = (self.shape[0] * (which + one) // count for one in (0, 1))
         found = [piece for share in self.shares if (piece := within(share, first, last)) is not None]
         return _Plan(self.tiles, self.shape, self.dtype, downwards(found))
@@ -253,7 +253,7 @@ def _check_alike(tiles: Tiles, facts: list[tuple[tuple[int, ...], Any]]) -> None
         if dtype != first_dtype or shape[2:] != first_shape[2:]:
             raise ValueError(
                 f"dtypes or numbers of samples differ: {tiles.name(number)} has {dtype} and shape {shape}, "
-                f"tile 0 has {first_dtype} and {first_shape}"
+                f"tile 0 has {first_dtype} and shape {first_shape}"
             )
 
 
@@ -292,7 +292,7 @@ def _that_fit(plan: _Plan, threads: int) -> int:
 
 
 def _paste(plan: _Plan, output: Output, threads: int, progress: Callable[[int, int], object] | None) -> None:
-    """Paste the tiles from top to bottom, a few at a time. The first error cancels the others."""
+    """Paste the tiles from top to bottom, a few at a time. The first error cancels the remaining tiles."""
     total, done = plan.pixels * plan.pixel_bytes, 0
 
     window = output.window

@@ -130,7 +130,7 @@ def in_bands(whole: Iterable[Share], rows: int, may_be_cut: Callable[[int], bool
 
 
 def minus(whole: Rectangle, holes: Iterable[Rectangle]) -> list[Rectangle]:
-    """Return disjoint rectangles that cover `whole` without `holes`."""
+    """Return disjoint rectangles that cover `whole` minus `holes`."""
     rest = [whole]
     for hole in holes:
         rest = [piece for one in rest for piece in one.without(hole)]

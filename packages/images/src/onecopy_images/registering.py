@@ -1,14 +1,14 @@
 """Registration: measures the positions of overlapping tiles from their pixels.
 
     found = oc.images.register(sorted(folder.glob("*.tif")), grid=(5, 5), overlap=0.1, column_major=True)
-    found.positions          # (y, x) of each tile: for oc.images.mosaic
+    found.positions          # (y, x) of each tile, to pass to oc.images.mosaic
     print(found)             # how many seams were verified, and which tiles have no verified seam
 
 For two neighbours, only the strips that may overlap are compared. Peaks of their phase correlation (SciPy's FFT) are
 the candidate shifts. From each candidate, hill climbing with growing steps maximises the normalised correlation of the
 overlapping pixels; in smooth images, in which a peak may be off by hundreds of pixels, this evaluates a few hundred
 shifts instead of thousands. Verified shifts are combined along a maximum spanning tree, and those that agree with it to
-within 2 pixels are adjusted by least squares. Tiles without a verified seam are placed by the median shift and listed.
+within 2 pixels are adjusted by least squares. Tiles without a verified seam are placed by the usual shift (the median).
 
 **When not to use it.** For tiles that are rotated or distorted relative to each other, or for scenes that move between
 exposures, because only translations by whole pixels are found.
@@ -38,7 +38,7 @@ _PEAKS = 8
 _THINNEST = 3
 """Minimum overlap in pixels."""
 _ROUNDED = 1e-6
-"""Relative threshold for a sum of squares. If less is left after the mean is removed, the mean is subtracted first."""
+"""Threshold for the part of a sum of squares that remains without the mean. Below it, the mean is subtracted first."""
 _AGREES = 2
 """Maximum difference in pixels from the spanning tree for links to be included in the least-squares fit."""
 

@@ -46,7 +46,7 @@ _SAMPLES = {"L": 1, "RGB": 3, "RGBA": 4}
 
 
 class Form(NamedTuple):
-    """The colour mode, size and orientation of images. With None, None and False, decoded images are not changed."""
+    """The colour mode, size and orientation of images. The form (None, None, False) leaves decoded images unchanged."""
 
     color: str | None
     """Name of a Pillow mode, or None to keep the image's mode."""
@@ -137,9 +137,9 @@ def share(
         matches are sorted.
     size
         None: images keep their sizes. (height, width): all images are resized to this size, whatever their proportions.
-        A number: the longer side is resized to this length, and the other one in proportion (rounded, at least 1).
+        A number: the longer side is resized to this length, and the other side in proportion (rounded, at least 1).
         Images are reduced or enlarged with Pillow's bilinear filter. If a JPEG image is reduced to a quarter or less,
-        the decoder first reduces it to 1/2, 1/4 or 1/8, so its pixels differ slightly from full decoding.
+        the decoder first reduces it to 1/2, 1/4 or 1/8, so its pixels differ slightly from a full decode.
     color
         The mode to which Pillow converts images: "RGB" and "RGBA" have three axes, "L" (grey) has two. None: images are
         not converted, and must all have the same dtype and number of axes. If `size` and `upright` are not used either,
@@ -153,12 +153,12 @@ def share(
         A function that takes an array, which it may change, and returns an array with any dtype that array files
         support. It is called in the decoding process's threads. The shape of its result may depend only on the shape of
         its argument; it is called twice for the first image of each shape. The key identifies all of the program's code
-        and values that it uses, as with `onecopy.cached`.
+        and values that the function uses, as with `onecopy.cached`.
     version
         Any text; it becomes part of the key. Change it after making changes that the key does not detect.
     on_error
-        What to do if images are damaged. "raise": decode the others, then raise CodecError, which names the damaged
-        ones. "skip": set their pixels to zero; `Images.errors` contains the reasons by image number. Both write the
+        What to do if images are damaged. "raise": decode the others, then raise a CodecError that names the damaged
+        images. "skip": set their pixels to zero; `Images.errors` contains the reasons by image number. Both write the
         same file, so a call with "skip" after an error does not decode any image again.
     private
         Whether arrays are writable, on copy-on-write pages, as with `onecopy.open`. ``torch.from_numpy(images[i])``
@@ -226,8 +226,8 @@ def share(
         images.close()
         more = f"; and {len(reasons) - _SHOWN} more" if len(reasons) > _SHOWN else ""
         raise CodecError(
-            f"{len(reasons)} of {count} images cannot be decoded: {'; '.join(reasons[:_SHOWN])}{more}: the others were "
-            "decoded: pass on_error='skip' to use them"
+            f"{len(reasons)} of {count} images cannot be decoded: {'; '.join(reasons[:_SHOWN])}{more}. The others "
+            "were decoded: pass on_error='skip' to use them"
         )
     return images
 
@@ -239,7 +239,7 @@ def _named(paths: Iterable[str | os.PathLike[str]] | str | os.PathLike[str]) -> 
 
         pattern = path_text(paths)
         if os.path.isdir(pattern):  # noqa: PTH112 - text
-            raise ValueError(f"{pattern} is a folder: pass a pattern of images in it, such as {pattern}/**/*.jpg")
+            raise ValueError(f"{pattern} is a folder: pass a pattern for the images in it, such as {pattern}/**/*.jpg")
         found = sorted(glob(pattern, recursive=True))  # noqa: PTH207 - an absolute pattern too
         if not found:
             raise ValueError(f"{pattern}: no file matches this pattern")
@@ -280,8 +280,8 @@ class Layout:
     """The locations of a dataset's arrays in its file.
 
     The arrays are ``offsets`` and ``shapes`` (only if shapes differ), ``paths``, ``pixels``, and ``errors`` if images
-    could not be decoded. The header takes 4096 bytes and is written last, when the length of ``errors`` is known. There
-    are no checksums, because pieces are written in any order. All images have the same number of axes.
+    could not be decoded. The header occupies 4096 bytes and is written last, when the length of ``errors`` is known.
+    There are no checksums, because pieces are written in any order. All images have the same number of axes.
     """
 
     def __init__(self, paths: Sequence[str], shapes: Sequence[tuple[int, ...]], dtype: np.dtype[Any]) -> None:
@@ -370,7 +370,7 @@ class Job(NamedTuple):
     """Pillow, if it is installed; it decodes all images whose form is not the original one."""
 
     def kind(self, number: int) -> Kind | CodecError:
-        """Return an image's shape and dtype before the transform, according to its header, or the error."""
+        """Read an image's shape and dtype before the transform from its header. Return the error if this fails."""
         path = self.paths[number]
 
         def one(codec: Codec) -> Kind:
@@ -495,11 +495,11 @@ def _results(pool: ThreadPoolExecutor, ahead: int, function: Callable[[T], U], i
 def _planned(job: Job, work: _Work) -> tuple[Layout, dict[int, str]]:
     """Return the layout of the images, and the number of each image that cannot be decoded, with the reason.
 
-    Damaged images are given the shape of the first image that can be read.
+    Damaged images get the shape of the first image that can be read.
     """
     kinds: list[Kind | None] = []
     errors: dict[int, str] = {}
-    made: dict[Kind, Kind] = {}  # by the transform, from images of one kind
+    made: dict[Kind, Kind] = {}  # what the transform makes of each kind of image
     for number, kind in enumerate(work(job.kind, range(len(job.paths)))):
         try:
             if isinstance(kind, CodecError):
@@ -544,7 +544,7 @@ class _Build(NamedTuple):
             self.file.reserve(0, self.file.size)
         except OSError:
             if not self.file.have.size:
-                self.file.remove()  # what was reserved would take the space that is missing
+                self.file.remove()  # it would occupy space that other files need
             raise
 
     def decode(self, work: _Work, progress: Callable[[int, int], object] | None) -> None:

@@ -7,10 +7,10 @@ import warnings
 
 
 class _Silenced:
-    """Ignores Pillow's warning about large images, whose size `max_bytes` limits, while any thread is in the context.
+    """Ignores Pillow's warning about large images while any thread is in the context. `max_bytes` limits their size.
 
     Warning filters belong to the process: if each thread saved and restored them, one thread could restore the filter
-    of another, which would then stay.
+    that another had added, and the filter would then stay.
     """
 
     def __init__(self) -> None:

@@ -26,13 +26,13 @@ def thumbnail(array: NDArray[Any], max_side: int = 1024, *, stretch: bool = True
     max_side
         Maximum length of the longer side in pixels.
     stretch
-        True: map the range from the 0.1 to the 99.9 percentile to 0 to 255. False: map the range of the dtype (0 to 1
-        for floats); uint8 images are not scaled.
+        True: map the range from the 0.1st to the 99.9th percentile to 0 to 255. False: map the range of the dtype (0 to
+        1 for floats); uint8 images are not scaled.
 
     Raises
     ------
     ValueError
-        The array has neither two nor three axes, or no pixels.
+        The array has neither two nor three axes, or has no pixels.
 
     Examples
     --------

@@ -97,7 +97,7 @@ class Tiles:
         array = np.asarray(tile() if callable(tile) else tile)
         if array.shape != shape or array.dtype != dtype:
             raise ValueError(
-                f"{self.name(number)} must have shape {shape} and dtype {dtype}, like the first function, not "
+                f"{self.name(number)} must have shape {shape} and dtype {dtype}, like that of the first function, not "
                 f"{array.shape} and {array.dtype}"
             )
         return array

@@ -40,7 +40,7 @@ class Window:
         Number of pixels that will be put into each row of the canvas. Between the first and the last covered row, all
         other pixels become zero.
     nbytes
-        Size of the window in bytes, at least 64 KiB: 1.25 times the size of the rows that are partly written at a time.
+        Size in bytes: at least 64 KiB, and 1.15 times the size of the rows that are partly written at a time.
     """
 
     def __init__(self, canvas: Scratch, covered: NDArray[np.int64], nbytes: int) -> None:
@@ -77,7 +77,7 @@ class Window:
     def finished(self, row: int) -> None:
         """Declare the rows above this one final, and queue their complete pieces for writing."""
         row = min(row, self._last)
-        while self._entered < row:  # uncovered rows, which may be more than the window holds
+        while self._entered < row:  # uncovered rows, which may exceed the size of the window
             self._queue(self._entered)
             self.expect(min(row, (self._queued + self._size) // self._row_bytes))
         self._queue(row)
@@ -108,7 +108,7 @@ class Window:
 
     def _write(self, begin: int, end: int) -> None:
         if not self._covered[begin // self._row_bytes : -(-end // self._row_bytes)].any():
-            return  # zeros: the file is a hole there
+            return  # zeros: the file has a hole there
         at, item = begin % self._size, self._canvas.dtype.itemsize
         self._canvas.write_direct(begin, self._items[at // item : (at + end - begin) // item])
 

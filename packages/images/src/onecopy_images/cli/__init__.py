@@ -1,1 +1,1 @@
-"""The verbs of `onecopy images`: the group, and a module for each verb."""
+"""The command group `onecopy images`, and a module for each of its verbs."""

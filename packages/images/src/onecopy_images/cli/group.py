@@ -9,8 +9,8 @@ import click
 from onecopy.cli.options import Group
 
 VERBS = {
-    "open": "Decode IMAGE into the store of this machine unless the store has it, and print the path of the pixels.",
-    "stitch": "Stitch the tiles in FOLDER, and write OUT: .oc (to be mapped), .ome.tif, .tif or .zarr.",
+    "open": "Decode IMAGE into this machine's store unless it is already there, and print the path of the pixels.",
+    "stitch": "Stitch the tiles in FOLDER, and write OUT as .oc (to be mapped), .ome.tif, .tif or .zarr.",
     "view": "Write a small picture of IMAGE, or of an output of `images stitch`, as a PNG file.",
 }
 """One-line description of each verb, in the order of the help text. Each verb's module has the same name."""
@@ -21,5 +21,5 @@ VERBS = {
 )
 def command() -> None:
     """Decode images once per machine, make small pictures of them, and stitch tiles."""
-    for library in ("tifffile", "pyvips"):  # errors have the messages that they log
+    for library in ("tifffile", "pyvips"):  # errors contain the messages that these libraries log
         logging.getLogger(library).addHandler(logging.NullHandler())

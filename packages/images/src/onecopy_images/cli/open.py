@@ -28,7 +28,7 @@ def opened(path: str, level: int, **settings: Any) -> Image:
 @click.option("--max-bytes", type=options.SIZE, help="Maximum size of the decoded image.")
 @options.as_json()
 def command(*, path: str, level: int, folder: str | None, max_bytes: int | None, as_json: bool) -> None:
-    """Decode IMAGE into the store of this machine unless the store has it, and print the path of the pixels.
+    """Decode IMAGE into this machine's store unless it is already there, and print the path of the pixels.
 
     An uncompressed TIFF is mapped in place. `onecopy store ls` lists decoded images; `onecopy store prune --max-age`
     removes decoded images that have not been used for 60 days.

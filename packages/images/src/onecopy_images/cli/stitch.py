@@ -54,7 +54,7 @@ def pair_of(_: click.Context, parameter: click.Parameter, text: str | None) -> t
         return None
     match = re.fullmatch(r"\s*([1-9]\d*)\s*[xX]\s*([1-9]\d*)\s*", text)
     if match is None:
-        raise click.BadParameter(f"{text!r} is not two numbers such as 5x4", param=parameter)
+        raise click.BadParameter(f"{text!r} is not a pair of numbers such as 5x4", param=parameter)
     return int(match[1]), int(match[2])
 
 
@@ -71,7 +71,7 @@ def tiles_in(folder: str, listed: Sequence[Listed] | None, pattern: str | None) 
     """Return the names of the tiles in order. Raise ValueError if there are none, OSError for a bad folder."""
     if listed is not None:
         return in_order_of_names([one.name for one in listed])
-    views = pattern is not None and pattern.endswith(VIEW)  # the pattern names them
+    views = pattern is not None and pattern.endswith(VIEW)  # the pattern selects such pictures
     there = [path for path in Path(folder).iterdir() if path.is_file() and (views or not path.name.endswith(VIEW))]
     names = [
         path.name
@@ -94,7 +94,7 @@ def progress(name: str, *columns: ProgressColumn) -> Iterator[Callable[[int, int
 def order_of(names: Sequence[str], first: Sequence[str]) -> list[int]:
     """Return the tile numbers, starting with the tiles named in `first`. Raise ValueError if a name is unknown."""
     if unknown := [name for name in first if name not in names]:
-        raise ValueError(f"--first {unknown[0]!r}: there is no such tile")
+        raise ValueError(f"--first {unknown[0]!r}: no tile has this name")
     front = [names.index(name) for name in dict.fromkeys(first)]
     return front + [number for number in range(len(names)) if number not in front]
 
@@ -126,7 +126,7 @@ def order_of(names: Sequence[str], first: Sequence[str]) -> list[int]:
 )
 @click.option("--tile", callback=pair_of, metavar="WxH", help="Size of TIFF tiles or Zarr chunks; default: 512x512.")
 @click.option("--max-resident", type=SIZE, help="Maximum bytes of the image in memory, such as 512MiB.")
-@click.option("--threads", type=click.IntRange(1, 1024), help="Decoding threads; default: the CPUs, at most 4.")
+@click.option("--threads", type=click.IntRange(1, 1024), help="Decoding threads; default: one per CPU, at most 4.")
 @click.option("--force", is_flag=True, help="Replace OUT if it exists.")
 @click.option("--json", "as_json", is_flag=True, help="JSON on stdout, with the positions.")
 def command(
@@ -146,7 +146,7 @@ def command(
     force: bool,
     as_json: bool,
 ) -> None:
-    """Stitch the tiles in FOLDER, and write OUT: .oc (to be mapped), .ome.tif, .tif or .zarr.
+    """Stitch the tiles in FOLDER, and write OUT as .oc (to be mapped), .ome.tif, .tif or .zarr.
 
     Tiles are pasted in name order, later ones over earlier ones; numbers in names are compared numerically. Positions
     are read from a list (--positions) or determined from the pixels (--grid).
@@ -187,7 +187,7 @@ def command(
 def show(
     done: Mosaic, names: list[str], positions: Any, registered: tuple[Registration, float] | None, as_json: bool
 ) -> None:
-    """Print a summary of the result, and of the registration if `registering`, its time in seconds, is given."""
+    """Print a summary of the result, and of the registration if it is given with its duration in seconds."""
     registration, registering = registered or (None, 0.0)
     if as_json:
         facts = {

@@ -27,12 +27,12 @@ if TYPE_CHECKING:
     "--max-side", type=click.IntRange(min=1), default=1024, show_default=True, help="Maximum length of the longer side."
 )
 @click.option("--level", type=click.IntRange(min=0), help="Level of a pyramid; default: the smallest that suffices.")
-@click.option("--no-stretch", is_flag=True, help="Keep the brightness instead of stretching the pixels to 0 to 255.")
+@click.option("--no-stretch", is_flag=True, help="Keep the brightness instead of stretching it to 0 to 255.")
 @click.option("--force", is_flag=True, help="Replace PNG if it exists.")
 def command(*, path: str, target: str | None, max_side: int, level: int | None, no_stretch: bool, force: bool) -> None:
     """Write a small picture of IMAGE, or of an output of `images stitch`, as a PNG file.
 
-    Each of its pixels is the mean of a block. `images stitch` ignores files named *.view.png.
+    Each pixel is the mean of a block of the image. `images stitch` ignores files named *.view.png.
     """
     target = target or str(Path(path).with_suffix(VIEW))
     if not force and os.path.lexists(target):
