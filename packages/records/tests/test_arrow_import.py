@@ -124,5 +124,5 @@ def test_text_that_is_not_utf8_is_refused_and_never_stored():
 
 
 def test_the_refusal_of_a_table_names_the_function_that_reads_its_rows():
-    with pytest.raises(oc.errors.NotShareable, match=r"pass onecopy\.records\.arrow_rows\(data\) for its rows alone"):
+    with pytest.raises(oc.errors.NotShareable, match=r"pass onecopy\.records\.arrow_rows\(data\) to share only its"):
         oc.share(pa.table({"x": [1]}))

@@ -3,7 +3,7 @@
 `share` builds the data once and maps it in all processes; `save` and `open_records` write and read files; `Writer`
 writes row by row; `import_json`, `import_jsonl` and `import_parquet` convert files in other formats.
 `onecopy_records.rows` describes the operations of a List, `onecopy_records.types` the supported types of values, and
-`onecopy_records.shuffle` an order of indices that takes no memory.
+`onecopy_records.shuffle` a shuffled order that is computed on demand.
 
 The distribution onecopy-records installs this package as ``onecopy_records``, which is also available as ``oc.records``
 and ``onecopy.records``. The core uses it for `onecopy.share`, `onecopy.open_records`, `onecopy.cached` (with
@@ -52,7 +52,7 @@ _HOMES = {
     ),
     "sharing": ("share",),
 }
-"""Names by their modules."""
+"""Public names, by the module that defines them."""
 
 __all__ = [
     "Chain",

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def in_microseconds(path: str, batch: Any) -> Any:
-    """Convert a batch's times to microseconds, as in Python. Raise FormatError if that would lose nanoseconds."""
+    """Convert a batch's times to microseconds. Raise FormatError if that would lose nanoseconds."""
     for number, field in enumerate(batch.schema):
         kind = _microseconds(field.type)
         if kind != field.type:
@@ -46,7 +46,7 @@ def _microseconds(kind: Any) -> Any:
 
 
 def exact(path: str, fine: Any, coarse: Any) -> Any:
-    """Return the batch in microseconds. Raise FormatError if the conversion lost nanoseconds.
+    """Return `coarse`, the batch in microseconds. Raise FormatError if the conversion lost nanoseconds.
 
     Timestamps of type INT96 can represent any day. In nanoseconds, they wrap around outside of the years 1677 to 2262.
     The difference between the two batches wraps around, too, and is therefore the lost part.
@@ -73,7 +73,7 @@ def _leaves(array: Any) -> Iterator[Any]:
 def _nanoseconds(path: str, column: str, what: object) -> FormatError:
     return FormatError(
         f"column {column!r}: {what}, but Python's times are in microseconds: cast the column to microseconds or int64 "
-        "with pyarrow, and share the rows of that table",
+        "with pyarrow, and share the rows of the result",
         Kind.UNSUPPORTED,
         path=path,
     )

@@ -35,7 +35,7 @@ def _has_union(kind: Any) -> bool:
 
 
 def _field(field: Any, kind: Any) -> Any:
-    """Return a nullable field with a different type. Null marks the types that a value does not have."""
+    """Return a nullable field with a different type. It is null if the value has another type."""
     return field.with_type(kind).with_nullable(True)
 
 

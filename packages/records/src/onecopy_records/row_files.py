@@ -3,7 +3,7 @@
     anns = oc.share(records.json_rows("instances.json", "annotations"), key=oc.file_key("instances.json"))
 
 JSON is parsed by the compiled module without the GIL, and Parquet by pyarrow. The file is opened when the rows are
-read, so a source costs nothing if the store already contains the artefact. An import takes a few MB of memory, whatever
+read, so a source costs nothing if the store already contains the artefact. An import needs a few MB of memory, whatever
 the size of the file. Iterate over a source to see its rows. Rows of other libraries' Arrow tables (`arrow_rows`) are
 read batch by batch, without creating Python objects. `import_json`, `import_jsonl` and `import_parquet` write the rows
 of a source to a file of records.
@@ -58,8 +58,8 @@ class _Import:
 class RowSource:
     """The rows in a file; created by `json_rows`, `jsonl_rows` and `parquet_rows`.
 
-    Iteration imports the whole file into unnamed records, and yields their rows (or pairs, for a dict). It raises the
-    same errors as an import.
+    Iteration imports the whole file into an unnamed records file, and yields its rows (or pairs, for a dict). It raises
+    the same errors as an import.
     """
 
     def __init__(
@@ -79,7 +79,7 @@ class RowSource:
     def name(self) -> str:
         """Return text that identifies the kind of source, the selected part of the file, and the options."""
         options = {"path": self.path, "container": self.container, **self._options}
-        # The names of the functions that read files are part of keys.
+        # This name is part of keys, so renaming a function causes files to be imported again.
         return f"{self._read.__name__} {digest_of(options, 'an option of the source')}"
 
     def add_to(self, builder: _core.RecordBuilder, registry: Any, on_rows: Callable[[int], object] | None) -> int:
@@ -122,7 +122,7 @@ def json_rows(
 
     The values are the same as with `json.load`: integers of any size, the nearest floats, NaN and Infinity, and the
     last value of a duplicate key. The whole file is validated, including the parts outside of the rows. The file is
-    mapped. An import takes a few MB of memory, plus 16 bytes per value in the largest object in a row.
+    mapped. An import needs a few MB of memory, plus 16 bytes per value in the largest object in a row.
 
     Parameters
     ----------
@@ -213,7 +213,7 @@ def _read_parquet(file: _Import, *, columns: Sequence[str] | None) -> int:
         from onecopy_records._arrow_times import exact, in_microseconds
     except ImportError as error:
         raise ImportError("reading Parquet files needs pyarrow: pip install pyarrow") from error
-    # Open files, because pyarrow rejects names that are not UTF-8; two of them, because `exact` reads the file twice.
+    # Pass open files, because pyarrow rejects names that are not UTF-8; two, because `exact` reads the file twice.
     with open_regular(file.path) as binary, parquet.ParquetFile(binary) as table, open_regular(file.path) as other:
         batches = table.iter_batches(columns=columns)
         if any(table.schema.column(number).physical_type == "INT96" for number in range(len(table.schema))):
@@ -342,7 +342,7 @@ def _into(target: str | os.PathLike[str], rows: RowSource) -> Any:
 class Writer(Closeable):
     """Writes rows to a records file, which appears complete or not at all when the writer is closed.
 
-    Rows are first written to an unnamed spool file in the target's folder (or in a folder on disk if that one is in
+    Rows are first written to an unnamed spool file in the target's folder (or in a folder on disk if the target's is in
     memory), because even the last row can change the width and the type of a column. Closing copies them to the target
     in order. During this time, the data occupies twice its size.
 
@@ -357,7 +357,7 @@ class Writer(Closeable):
     ------
     NotShareable
         From `append` and `extend`: a value cannot be stored; the message begins with its path. Rows that were appended
-        before remain.
+        earlier remain.
     OSError
         The disk is full (ENOSPC), or the folder is not writable.
 
@@ -457,7 +457,7 @@ def rows_of(data: Any) -> tuple[Container, Iterable[Any]]:
         rows = "data.to_dict('records')" if hasattr(kind, "iloc") else "onecopy.records.arrow_rows(data)"
     elif hasattr(kind, "__iter__") and kind not in (str, bytes):
         rows = "dict(data)" if isinstance(data, Mapping) else "list(data)"
-    hint = f"pass {rows} for its rows alone, or " if rows else ""
+    hint = f"pass {rows} to share only its rows, or " if rows else ""
     raise NotShareable(
         f"rows must be a list, a dict or an iterator, not {kind.__name__}: {hint}use share_object, or "
         "cached(codec='object'), for any object that can be pickled"

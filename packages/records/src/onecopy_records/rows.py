@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from onecopy.store import Artefact
 
     Base = Sequence
-else:  # the compiled base class has its own metaclass, so that List is registered as a Sequence below
+else:  # the compiled base class has its own metaclass, so List is registered as a Sequence below
     Base = Generic
 
 
@@ -98,7 +98,7 @@ class Origin:
 
 
 class Backed(Closeable):
-    """Base class of lists and dicts of records, with access to their file, and advice in the errors of mutation."""
+    """Base class of lists and dicts of records, with access to their file, and errors with advice on changing data."""
 
     _origin: Origin
     report: Artefact | None = None
@@ -204,7 +204,7 @@ class List(_core.Rows, Backed, Joined[T]):
 
     # --- sequence -------------------------------------------------------------------------------------------------
 
-    if TYPE_CHECKING:  # the compiled module has it
+    if TYPE_CHECKING:  # the compiled module defines it
 
         @overload  # type: ignore[override]  # an array is SupportsIndex, too
         def __getitem__(self, index: slice | NDArray[Any]) -> Self: ...
@@ -577,7 +577,7 @@ class Dict(_core.DictRows, Backed, Generic[K, V]):
         super().__init__(source)
         self._origin = origin
 
-    if TYPE_CHECKING:  # the compiled module has it
+    if TYPE_CHECKING:  # the compiled module defines it
 
         def __getitem__(self, key: Any) -> V: ...
 
@@ -639,7 +639,7 @@ class Dict(_core.DictRows, Backed, Generic[K, V]):
         return attach, self._origin.handle(None)
 
 
-Mapping.register(Dict)  # as above
+Mapping.register(Dict)  # like List
 
 
 class _Items(ItemsView[K, V]):
@@ -723,7 +723,7 @@ def list_of(rows: _core.Rows, origin: Origin, fields: tuple[str | int, ...] = ()
 
 
 def _maker_of(name: str, kinds: tuple[str, ...], *, pickles: bool = False) -> Any:
-    from onecopy_records import types  # it imports many modules, and most rows have no such objects
+    from onecopy_records import types  # here: it imports many modules, and few rows need it
 
     return types.maker_of(name, kinds, pickles=pickles)
 
@@ -735,7 +735,7 @@ def attach(
     fields: tuple[str | int, ...] = (),
     trusted: bool = False,
 ) -> List[Any] | Dict[Any, Any]:
-    """Open the rows of a pickled List, Table or Dict. Raise FileChanged or FileNotFoundError if their file is gone."""
+    """Open the rows of a pickled List, Table or Dict. Raise FileChanged or FileNotFoundError without their file."""
     try:
         core, source, kind = _core.open_rows(path, _maker_of, trusted=trusted, expected=identity)
     except FileNotFoundError as error:

@@ -97,13 +97,13 @@ def share(
         Where to keep the data: a `onecopy.Store` or a folder. None with a key: the default folder on disk, whose cached
         pages the kernel can reclaim. None without a key: memory, if the data takes at most a quarter of the available
         memory, or otherwise an unnamed file on disk. ``Store(place="memory")``: memory that is charged to this
-        process's control group, and twice the size of the data during the build. The data is not written to a file on
+        process's control group; a build needs twice the data's size. The data is not written to a file on
         disk, but the kernel may swap it.
     source
         The file from which the data is built. `onecopy store ls` shows it. A change during the build raises an error.
     progress
         Called from time to time with (rows done, rows in total or 0 if unknown) in the process that builds the data,
-        which may be a child. An exception that it raises ends the build and is passed on.
+        which may be a child process. An exception that it raises ends the build and is passed on.
 
     Returns
     -------
@@ -141,7 +141,7 @@ def share(
     if not callable(data):
         from onecopy_records.row_files import rows_of  # here, as below: a process that finds the data needs no writer
 
-        rows = rows_of(data)  # raises for other containers, also where the artefact exists
+        rows = rows_of(data)  # raises for other containers, even if the artefact exists
     request = _Request(data, rows, codec, progress)
     if key is None:
         return _share_unnamed(request, None if store is None else Store.of(store))  # type: ignore[no-any-return]
@@ -180,7 +180,7 @@ class _Request:
     progress: Callable[[int, int], object] | None
 
     def collect_rows(self, spool: str) -> _core.RecordBuilder:
-        """Return a builder with all rows. It keeps them in a file in the folder `spool`, or in memory if that is ""."""
+        """Return a builder with all rows. It keeps them in a file in the folder `spool`, or in memory if it is ""."""
         from onecopy_records.row_files import fill, rows_of
         from onecopy_records.types import CODEC, plain_of, plain_or_pickle
 
@@ -220,14 +220,14 @@ def _share_named(request: _Request, key: str, store: Store, source: str | os.Pat
     def build(path: Path) -> None:
         builder = request.collect_rows("" if store.place == "memory" else str(store.folder))
         if store.is_default and store.place == "memory":
-            choose_place(builder.bytes, "memory")  # NotEnoughMemory
+            choose_place(builder.bytes, "memory")  # may raise NotEnoughMemory
         builder.save(str(path))
 
     report = store.get_or_build(key, build, source=source)
     if report.built and request.codec == "pickle":
         _remove_ended_jobs(store)
-    # Unpickles only if this call has codec="pickle", and the file, which belongs to this user (or one that the caller
-    # trusts), is marked with it.
+    # Values are unpickled only if this call has codec="pickle" and the file is marked with it. The file belongs to this
+    # user, or to a user whom the caller trusts.
     shared = of_path(str(report.path), trusted=request.codec == "pickle", handle=report.handle)
     shared.report = report.without_handle()
     return shared
@@ -264,7 +264,7 @@ def _save_unnamed(request: _Request, store: Store | None) -> int:
 
 @functools.cache  # without it, a small `share` would spend most of its time on the search for a folder
 def _temporary_on_disk(folder: str) -> str:
-    """Return the folder for temporary files, or a folder on disk if that one is in memory."""
+    """Return the folder for temporary files, or a folder on disk if that folder is in memory."""
     from onecopy_records.row_files import spool_folder
 
     return spool_folder(Path(folder))
@@ -297,7 +297,7 @@ def _job_has_ended(artefact: Artefact) -> bool:
 def _this_job() -> str:
     """Return the name of this process's job in torchrun or a batch system, or else of its terminal session."""
     for name in ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "TORCHELASTIC_RUN_ID"):
-        if os.environ.get(name, "none") not in ("", "none"):  # torchrun sets "none" where it has no id
+        if os.environ.get(name, "none") not in ("", "none"):  # torchrun sets "none" if it has no id
             return f"{name} {os.environ[name]}"
     session = os.getsid(0)
     return f"session {session} {start_of(session)}"

@@ -2,8 +2,8 @@
 
 `torch.randperm(n).tolist()`, which torch's samplers keep, takes about 40 bytes per index in every rank. `Shuffle` takes
 less than a kilobyte for any n, and computes its first index immediately. It is a sequence (index, slice, ``in``,
-``index``) and a sampler for ``torch.utils.data.DataLoader``; its `batches` are a batch sampler. It does not import a
-framework.
+``index``) and a sampler for ``torch.utils.data.DataLoader``; its method `batches` returns a batch sampler. It does not
+import a framework.
 
     order = Shuffle.from_environment(len(dataset), seed=7)      # the shard of this rank, under torchrun
     loader = DataLoader(dataset, batch_sampler=order.batches(64), num_workers=4)
@@ -214,7 +214,7 @@ class Shuffle(Sequence[int]):
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch, which determines the order; a running iteration keeps its order.
 
-        Setting the current epoch has no effect, so that a loop over epochs can resume within one.
+        Setting the current epoch has no effect, so that a loop over epochs can resume within an epoch.
         """
         if epoch != self._epoch:
             self._set(epoch)

@@ -10,7 +10,7 @@ changes the dataset in place, stores a report in the attribute ``onecopy_report`
 is pickled together with the dataset when it is sent to workers, and `onecopy_monitor.assert_shared` reads it.
 
 **When not to use it.** For a dataset that you write yourself, use `onecopy.share` with a function and a key, which
-builds the data once per machine; here, every rank builds it first.
+builds the data once per machine. With `share_dataset`, every rank first builds it.
 
 **Limits.** Attributes are found in the ``__dict__`` of the dataset and of nested datasets (`Subset`, `ConcatDataset`,
 ...). Shared lists are read-only: appending raises an error, and ``isinstance(x, list)`` is False for them. A process
@@ -125,7 +125,7 @@ def share_dataset(dataset: DatasetT, min_bytes: int | str = "1MiB", **share_opti
     ----------
     dataset
         Any object with attributes: a map-style or iterable Dataset, `Subset` or `ConcatDataset`, or an object that
-        holds the annotations. It is changed in place.
+        contains the annotations. It is changed in place.
     min_bytes
         Attributes with fewer (estimated) bytes are not shared: a number, or text such as "10MB".
     **share_options
@@ -263,7 +263,7 @@ BREADTHS = (256, 16, 8, 4)  # sampled children by depth; contents below the last
 def estimated_bytes(value: Any, depth: int = 0) -> int:
     """Estimate the size in bytes of an object with all its contents. Sizes of arrays and tensors are exact.
 
-    An object to which a container refers several times counts once. So do equal keys of its dicts.
+    An object to which a container refers several times counts once. Keys of nested dicts are not counted.
 
     >>> estimated_bytes([]), estimated_bytes(["abcdefg" * 100] * 1000) < 10_000
     (56, True)
@@ -299,7 +299,7 @@ def _estimate_children(sample: list[Any], count: int, depth: int) -> int:
     """Estimate the bytes of `count` children from a sample. The list keeps the sample alive, so that ids are unique."""
     different = {id(child): child for child in sample}
     total = sum(estimated_bytes(child, depth + 1) for child in different.values())
-    few = 2 * len(different) <= len(sample)  # with many references each
+    few = 2 * len(different) <= len(sample)  # each has many references
     return total if few else total * count // len(sample)
 
 
@@ -361,7 +361,7 @@ def bytes_of(value: Any) -> NDArray[np.uint8]:
     import torch
 
     if type(value) is not torch.Tensor or value.requires_grad:
-        raise NotShareable(f"a {type(value).__name__} consists of more than its data: share tensor.detach()")
+        raise NotShareable(f"a {type(value).__name__} is a subclass or requires a gradient: share tensor.detach()")
     try:
         contiguous = resolved(value).contiguous()
     except TypeError as error:

@@ -7,8 +7,8 @@ same value. Types must match exactly: an object of a subclass raises an error in
 
 Reading never runs code that a file names, and never calls the constructor of a class: attributes are set directly. If a
 value's class is in a module that this program has not imported, it is read as an `Unloaded`, a placeholder with the
-name of the type and the stored value. Reading it again after importing the module returns the object; saving it stores
-the original value. Only ``share(..., codec="pickle")`` reads pickles.
+name of the type and the stored value. Reading the value again after importing the module returns the object; saving the
+placeholder stores the original value. Only ``share(..., codec="pickle")`` reads pickles.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def maker_of(name: str, kinds: tuple[str, ...], *, pickles: bool = False) -> Con
         if pickles:
             return pickle.loads
         raise FormatError(
-            "cannot read a pickled value, because it may run code: only the job that wrote it can", Kind.UNSUPPORTED
+            "a pickled value may run code, so only the job that wrote the value can read it", Kind.UNSUPPORTED
         )
     if name in _FROM_PLAIN:
         expected = _KINDS.get(name)
@@ -206,7 +206,7 @@ def _loaded(name: str) -> Convert | None:
         found = vars(found).get(part) if isinstance(found, type) or found is sys.modules.get(module) else None
     is_kind, make = _CLASSES[kind]
     if not (isinstance(found, type) and is_kind(found)):
-        raise FormatError(f"expected a class of kind {kind}, as in the file: {module}.{qualname}", Kind.INCONSISTENT)
+        raise FormatError(f"{module}.{qualname} is not a class of kind {kind}, as in the file", Kind.INCONSISTENT)
     return functools.partial(make, found)
 
 
@@ -324,12 +324,12 @@ def _plain_tensor(value: Any) -> Any:
         value = resolved(value)
     except TypeError as error:
         raise NotShareable(str(error)) from None
-    if value.dtype == sys.modules["torch"].bfloat16:  # numpy lacks it
+    if value.dtype == sys.modules["torch"].bfloat16:  # numpy lacks this dtype
         return "bfloat16", value.view(sys.modules["torch"].int16).numpy()
     try:
         return "", value.numpy()
     except TypeError as error:
-        raise NotShareable(f"numpy has no dtype for the tensor, which is {value.dtype} ({error})") from None
+        raise NotShareable(f"numpy has no equivalent of the tensor's dtype, {value.dtype} ({error})") from None
 
 
 def _make_tensor(plain: Any) -> Any:
@@ -342,13 +342,13 @@ def _make_tensor(plain: Any) -> Any:
 
 
 _EXACT: dict[str, Convert] = {"torch.Tensor": _plain_tensor, "numpy.str_": str.__str__, "numpy.bytes_": bytes}
-"""Functions for types from modules that are not imported here. NumPy's `item` would drop trailing zeros from text."""
+"""Functions for types from modules that are not imported here. NumPy's `item` would drop trailing null characters."""
 _TO_PLAIN: dict[type, tuple[str, Convert]] = {}
 _FROM_PLAIN: dict[str, Convert] = {
     "torch.Tensor": _make_tensor,
     "numpy.str_": lambda text: import_module("numpy").str_(_checked(str, text)),
     "numpy.bytes_": lambda text: import_module("numpy").bytes_(_checked(bytes, text)),
-    "str": lambda utf8: utf8.decode("utf-8", "surrogatepass"),  # the encoder stores lone surrogates so
+    "str": lambda utf8: utf8.decode("utf-8", "surrogatepass"),  # the encoder stores lone surrogates this way
 }
 
 _KINDS: dict[str, set[str]] = {
