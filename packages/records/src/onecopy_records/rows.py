@@ -735,7 +735,7 @@ def attach(
     fields: tuple[str | int, ...] = (),
     trusted: bool = False,
 ) -> List[Any] | Dict[Any, Any]:
-    """Open the rows of a pickled List, Table or Dict. Raise FileChanged or FileNotFoundError without their file."""
+    """Open the rows of a pickled List, Table or Dict. Raise FileChanged or FileNotFoundError if their file is gone."""
     try:
         core, source, kind = _core.open_rows(path, _maker_of, trusted=trusted, expected=identity)
     except FileNotFoundError as error:

@@ -180,7 +180,7 @@ class _Request:
     progress: Callable[[int, int], object] | None
 
     def collect_rows(self, spool: str) -> _core.RecordBuilder:
-        """Return a builder with all rows. It keeps them in a file in the folder `spool`, or in memory if it is ""."""
+        """Return a builder that keeps all rows in a file in the folder `spool`, or in memory if `spool` is ""."""
         from onecopy_records.row_files import fill, rows_of
         from onecopy_records.types import CODEC, plain_of, plain_or_pickle
 

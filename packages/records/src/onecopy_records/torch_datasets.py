@@ -361,7 +361,7 @@ def bytes_of(value: Any) -> NDArray[np.uint8]:
     import torch
 
     if type(value) is not torch.Tensor or value.requires_grad:
-        raise NotShareable(f"a {type(value).__name__} is a subclass or requires a gradient: share tensor.detach()")
+        raise NotShareable(f"a {type(value).__name__} has more than data, such as a gradient: share tensor.detach()")
     try:
         contiguous = resolved(value).contiguous()
     except TypeError as error:

@@ -47,7 +47,7 @@ class _FetchedArrays(SelectedArrays):
 
     def _portions(self, parts: list[Part] | None, verify: bool) -> list[Portion]:
         if verify and not self._source.verify:
-            raise NoChecksum(f"{self.path}: cannot verify blocks that were fetched in part: open it with verify=True")
+            raise NoChecksum(f"{self.path}: cannot verify partly fetched blocks: open the URL with verify=True")
         return super()._portions(parts, verify)
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -61,7 +61,7 @@ def fetch(
     path ends with the object's name and leads to the file in the store, which all processes share. Files that a shard
     index or an ONNX model names are also fetched, into the same folder. Each call asks the server for the current
     version. With ``ONECOPY_OFFLINE=1``, no server receives a request, and the result is the newest complete copy in the
-    store; the logger "onecopy" warns once which version it is.
+    store; the logger "onecopy" warns once and states its version.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def fetch(
         pieces are sent through Ray's object store, at most 32 MiB at a time for each node.
     progress
         Called about 10 times per second with (bytes received, bytes to receive) in the process that fetches. None: the
-        logger "onecopy" warns after 2 seconds, and then every 5 seconds.
+        logger "onecopy" reports progress after 2 seconds, and then every 5 seconds.
 
     Raises
     ------
@@ -147,7 +147,7 @@ def fetch(
 
 
 def fetch_versions(files: Sequence[tuple[str, Origin, Version]], *, nodes: Nodes = None) -> Path:
-    """Fetch known versions of files into the default store, without asking the servers for the current versions.
+    """Fetch specific versions of files into the default store, without asking the servers for the current versions.
 
     Each file is specified by its name relative to the first file, its origin and its version. Return the path of the
     first file; the others are next to it. Raise the errors of `fetch`, or `FileChanged` if an origin's version differs.
@@ -219,7 +219,7 @@ def merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 class _IncompleteError(Error):
-    """Ends a build whose file is incomplete, so that it is not published."""
+    """Ends a build whose file is incomplete, so that the file is not published."""
 
 
 def partners_of(nodes: str, store: Store) -> Partners:
@@ -272,7 +272,7 @@ class _Download:
     def find_copy(self, origin: Origin, patterns: Sequence[str], *, named: bool) -> Path:
         """Return the newest copy of a file, with the files that it names, or, if there are patterns, of a folder.
 
-        Each copy consists of the files that one call has fetched. Warn which copy it is.
+        Each copy consists of the files that one call has fetched. Log which copy is returned.
         """
         stored = {one.path.name: one for one in self.store.ls() if one.state == "ready"}
         copies: list[tuple[int, float, Path, list[str], str]] = []
@@ -306,10 +306,10 @@ class _Download:
         self.fetch_into(view, list(zip(wanted, origins, versions_of(origins), strict=True)))
 
     def fetch_into(self, view: Path, files: Sequence[tuple[str, Origin, Version]]) -> None:
-        """Fetch files and link to them in a view; each is given as its name in the view, its origin and its version."""
+        """Fetch files and link to them in a view. Each is specified by its name in the view, origin and version."""
         self.total += sum(version.size for _, _, version in files)
-        # In use until all are there, so that the limit of the store removes none of them. Linked only then, so that all
-        # links in a view lead to files that belong together.
+        # All artefacts are in use until the last one is there, so that the store's limit removes none of them. They are
+        # linked only then, so that all links in a view lead to files that belong together.
         used = [self._fetch(origin, version) for _, origin, version in files]
         for (name, _, _), found in zip(files, used, strict=True):
             views.link(view, name, found.path)
@@ -345,14 +345,14 @@ class _Download:
         def build(path: Path) -> None:
             with contextlib.closing(PartialFile(path, key, version.size)) as partial:
                 fetch = functools.partial(transfer, origin, version, partial, connections=self._connections)
-                has_foreign_bytes = self._partners.has_nodes or partial.have.size > 0  # perhaps of an earlier call
+                has_foreign_bytes = self._partners.has_nodes or partial.have.size > 0  # perhaps from an earlier call
                 for ranges in steps(partial, fetch):
                     self._fetch_missing(partial, ranges, fetch)
                 if use is not None and not partial.is_whole:
                     use(partial.path)
                     raise _IncompleteError
                 if has_foreign_bytes and version.digest is not None and not self._has_digest(partial, *version.digest):
-                    text = "onecopy: %s: the %s differs from that of the origin; fetching the whole file from there"
+                    text = "onecopy: %s: the %s differs from that of the origin; fetching the whole file again"
                     logging.getLogger("onecopy").warning(text, origin.shown, version.digest[0])
                     partial.forget()
                     fetch([(0, version.size)], self._report)

@@ -42,7 +42,7 @@ class Partners:
     def exchange(self, key: str, file: PartialFile, fetch: Fetch | None, progress: Callable[[int], object]) -> None:
         """Fetch some pieces and receive others. Some may remain missing. If `fetch` is None, only nodes have the file.
 
-        `progress` is called about 10 times per second with the number of bytes that have arrived from anywhere.
+        `progress` is called about 10 times per second with the number of bytes that have arrived, from any source.
         """
 
     def found(self, key: str, path: Path, report: Callable[[], object]) -> None:

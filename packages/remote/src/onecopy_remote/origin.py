@@ -84,7 +84,7 @@ _DIGESTS = (
 )
 _ERRNOS = {401: errno.EACCES, 403: errno.EACCES, 404: errno.ENOENT, 407: errno.EACCES, 410: errno.ENOENT}
 _ERRNOS |= dict.fromkeys((408, 429), errno.ECONNABORTED)
-"""Errors by the status of the first answer. After other statuses from 500 on, the request is retried."""
+"""Error numbers, by the status of the first answer. After other statuses from 500 on, the request is retried."""
 _LONGEST_TEXT = 4096
 _MAX_REDIRECTS = 5
 _TIMEOUT_S = 10.0
@@ -188,7 +188,7 @@ class Origin:
     async def version(self) -> Version:
         """Request the current version from the server. In an OSError, ``filename`` is the URL without its query."""
         if self._is_http and (answer := await self._first_answer()):
-            if answer.asked is not None and answer.asked == answer.modified:  # settled in the next second
+            if answer.asked is not None and answer.asked == answer.modified:  # a second later, the time is unique
                 await asyncio.sleep(1)
                 answer = await self._first_answer() or answer
             return answer
@@ -197,7 +197,7 @@ class Origin:
                 if not self._is_http:
                     return Version.of(await answered(self._obstore.head_async(self._client, self._path)))
             except self._obstore.exceptions.BaseError as error:
-                if _status(error) != _BAD_REQUEST:  # the answer to a HEAD has no text; that to a GET has the reason
+                if _status(error) != _BAD_REQUEST:  # an answer to HEAD has no text; one to GET states the reason
                     raise
             return Version.of((await self._get()).meta)
 
@@ -275,7 +275,7 @@ class Origin:
 
     @contextlib.contextmanager
     def _errors(self) -> Iterator[None]:
-        """Replace obstore's errors, whose text may contain a signed URL, with built-in errors that name the URL."""
+        """Replace obstore's errors, whose text may contain a signed URL, with built-in errors that contain `shown`."""
         known = self._obstore.exceptions
         try:
             yield
@@ -346,7 +346,7 @@ def _options(scheme: str) -> dict[str, Any]:
         "retry_config": {"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=_RETRY_S)},
     }
     if is_s3 and not any(name in os.environ for name in _AWS_IN_ENVIRONMENT):
-        with contextlib.suppress(ModuleNotFoundError, ValueError):  # ValueError: boto3 does not find credentials either
+        with contextlib.suppress(ModuleNotFoundError, ValueError):  # ValueError: boto3 finds no credentials either
             from obstore.auth.boto3 import Boto3CredentialProvider
 
             options["credential_provider"] = Boto3CredentialProvider()
@@ -437,7 +437,7 @@ def _reason(error: object) -> str:
         more = f" ({code}{': ' + _REFUSALS[code] if code in _REFUSALS else ''})" if code else ""
         return f"the server answered {status}{more}"
     line = str(error).split("\n", 1)[0].strip()
-    cause = re.findall(r'(?:message|error): "([^"]*)"', str(error))  # the last is that of the innermost error
+    cause = re.findall(r'(?:message|error): "([^"]*)"', str(error))  # the last one belongs to the innermost error
     text = cause[-1] if cause else line.rpartition(" - ")[2]
     return re.sub(r"\b[a-z0-9]+://\S+", "...", text).strip(" :,") or type(error).__name__
 
@@ -446,7 +446,7 @@ def _reason(error: object) -> str:
 
 
 def _first_answer(url: str, shown: str, timeout: float, part: str = "bytes=0-0") -> Version | None:
-    """Return the version of the object at an HTTP URL, or None if only obstore has the server's root certificate.
+    """Return the version of the object at an HTTP URL, or None if only obstore may know the server's certificate.
 
     Raise PermissionError for a redirect that is refused, and ConnectionError if a retry may help; their ``filename`` is
     `shown`. A signed URL only allows GET, so the first byte is requested instead of using HEAD.
@@ -455,7 +455,7 @@ def _first_answer(url: str, shown: str, timeout: float, part: str = "bytes=0-0")
     try:
         with build_opener(redirects).open(_request(url, part), timeout=timeout) as answer:
             is_part, headers = answer.status == 206, answer.headers
-    except PermissionError:  # of a redirect
+    except PermissionError:  # a redirect was refused
         raise
     except HTTPError as error:
         with error:
@@ -561,13 +561,13 @@ class _Redirects(HTTPRedirectHandler):
 
 
 def _near(host: str) -> set[str]:
-    """Return which kinds of addresses that other machines cannot reach a host has: "link-local", "loopback"."""
+    """Return the kinds of a host's addresses that other machines cannot reach: "link-local", "loopback"."""
     bare = host.strip("[]").partition("%")[0]
     try:
         found = {bare} if ":" in bare else {one[4][0] for one in socket.getaddrinfo(bare, None)}
         addresses = [ipaddress.ip_address(one) for one in found]
     except (OSError, ValueError):
-        return set()  # perhaps a proxy knows it
+        return set()  # perhaps a proxy can resolve the name
     addresses = [getattr(one, "ipv4_mapped", None) or one for one in addresses]
     kinds = {"link-local" for one in addresses if one.is_link_local}
     return kinds | {"loopback" for one in addresses if one.is_loopback or one.is_unspecified}

@@ -84,7 +84,7 @@ def share(source: str | os.PathLike[str]) -> Handle:
 @dataclass(frozen=True, slots=True, repr=False)  # a URL may be signed
 class _File:
     name: str
-    url: str  # empty: only nodes have it
+    url: str  # empty if only nodes have the file
     version: Version
 
     def origin(self) -> Origin:
@@ -96,7 +96,7 @@ class Handle:
     """A file that processes of a Ray cluster can open. `share` returns it; pass it to tasks and actors as an argument.
 
     It refers to the version of the file at the time of `share`. If the file changes, nodes that have this version or
-    can receive it still open it; other nodes raise `FileChanged`.
+    can receive it still open it; on other nodes, opening raises `FileChanged`.
     """
 
     _files: tuple[_File, ...]
@@ -107,7 +107,7 @@ class Handle:
         """Return the path of this node's copy, which is fetched or received if necessary.
 
         If several processes on the node call this method at the same time, one of them fetches the file and the others
-        wait. Files that the file names are in the same folder.
+        wait. Files to which the file refers are in the same folder.
 
         Raises
         ------
@@ -148,7 +148,7 @@ class Handle:
         return NodeAffinitySchedulingStrategy(random.choice(nodes), soft=True) if nodes else "DEFAULT"  # noqa: S311
 
     def prefetch(self, nodes: Sequence[str] | None = None) -> list[str]:
-        """Let each node fetch or receive the file, and return the identifiers of the nodes.
+        """Make each node fetch or receive the file, and return the identifiers of the nodes.
 
         Parameters
         ----------

@@ -34,7 +34,7 @@ _NAMESPACE = "onecopy"
 _BATCH = 8
 """Maximum number of pieces that a node fetches or receives before it queries the directory again."""
 _CONCURRENT = 4
-"""Number of pieces that a node receives concurrently, and thus that the object store contains for it."""
+"""Maximum number of pieces that a node receives at a time, and that the object store thus contains for it."""
 _TRIES = 3 * _CONCURRENT
 """Number of failed pieces after which a node counts as lost."""
 _BEAT_S, _LEASE_S, _POLL_S = 5.0, 30.0, 0.05
@@ -122,7 +122,7 @@ class Reader:
         """Return a piece of a complete or partial file. Raise FileNotFoundError if the file was replaced."""
         if identity and file_key(path) != identity:
             raise FileNotFoundError(path)
-        for place in (path, Path(path).with_suffix(".partial"), path):  # it is renamed when it is whole
+        for place in (path, Path(path).with_suffix(".partial"), path):  # the file is renamed when it is complete
             with contextlib.suppress(FileNotFoundError):
                 found = np.fromfile(place, np.uint8, stop - start, offset=start)
                 if len(found) == stop - start:
@@ -194,7 +194,7 @@ class _Exchange:
         self._lost: set[str] = set()
         self._failures: Counter[str] = Counter()
         self._readers: dict[str, Any] = {}
-        """A reference that is kept until the end, because Ray ends a reader without references."""
+        """The readers, by node. References are kept until the end, because Ray ends a reader without references."""
         self._stopped = threading.Event()
 
     def run(self, fetch: Fetch | None, progress: Callable[[int], object]) -> None:

@@ -38,8 +38,8 @@ def run(
 ) -> list[Any]:
     """Run each step in a thread until all have ended. Return their results, or raise the first exception of a step.
 
-    `stop` is called when a step raises an exception, and must make the others end. `report` is called about 10 times
-    per second in this thread. An exception in `report` or an interrupt also stops the steps; `wait` waits for them.
+    `stop` is called when a step raises an exception, and must end the other steps. `report` is called about 10 times
+    per second in this thread. Its exceptions and interrupts also stop the steps, which are awaited if `wait` is true.
     """
     errors: list[BaseException] = []
     results: list[Any] = [None] * len(steps)
@@ -54,7 +54,7 @@ def run(
         finally:
             ended.set()
 
-    # not Thread.join: in Python 3.11, a thread counts as ended once an interrupt ends a join
+    # not Thread.join: in Python 3.11, a thread counts as ended after an interrupt during a join
     ends = [threading.Event() for _ in steps]
     threads = [threading.Thread(target=run_step, args=one, name="onecopy-step", daemon=True) for one in enumerate(ends)]
     for thread in threads:
@@ -125,6 +125,6 @@ async def answered(future: Awaitable[T]) -> T:
         used, end = weakref.ref(future), time.monotonic() + _CANCEL_S
         del future
         while used() is not None and time.monotonic() < end:
-            with contextlib.suppress(asyncio.CancelledError):  # of a caller that ends all of its requests
+            with contextlib.suppress(asyncio.CancelledError):  # from a caller that cancels all of its requests
                 await asyncio.sleep(0.001)
         raise

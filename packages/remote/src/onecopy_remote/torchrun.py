@@ -1,8 +1,8 @@
 """Nodes in a torchrun job that fetch a file together and exchange pieces with torch.distributed (Gloo).
 
 The first process of each node (LOCAL_RANK 0) joins a Gloo group, which the first call creates. It fetches its share
-from the origin, and sends each piece to every node that lacks it. Gloo connects in the same way as for the job's own
-groups: GLOO_SOCKET_IFNAME selects the network, and GLOO_DEVICE_TRANSPORT=TCP_TLS encrypts.
+from the origin, and sends each of its pieces to every node that lacks it. Gloo connects in the same way as for the
+job's own groups: GLOO_SOCKET_IFNAME selects the network, and GLOO_DEVICE_TRANSPORT=TCP_TLS encrypts.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MAX_PIECE_WAIT = timedelta(minutes=30)
 
 
 def partners(store: Store) -> Partners:
-    """Return the other nodes in this process's job, whose files are in `store`, or none if they cannot be reached."""
+    """Return the other nodes in this process's job, or none if they cannot be reached. `store` contains the files."""
     missing = [name for name in _VARIABLES if name not in os.environ]
     if missing or os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True":
         reason = f"{missing[0]} is not set" if missing else "TORCHELASTIC_USE_AGENT_STORE is not True"
@@ -128,7 +128,7 @@ class _Job:
         return dict(zip(self.members, found, strict=True))
 
     def note_done(self) -> None:
-        """Notify the other members that this member has all pieces agreed in the last `gather`."""
+        """Notify the other members that this member has all pieces that the last `gather` agreed on."""
         with _connection_errors():
             self._store.set(f"{self._name}/done {self._calls}/{self.rank}", "")
 
@@ -184,7 +184,7 @@ class _Leader(Partners):
         fetch: Fetch | None,
         progress: Callable[[int], object],
     ) -> None:
-        """Exchange pieces of a file (None: this node has the whole file). Leave the group if a node is lost."""
+        """Exchange pieces of a file. Without `file`, this node has all of them. Leave the group if a node is lost."""
         self._last_key = key
         if self._job is None:
             return
@@ -228,7 +228,7 @@ class _Exchange:
 
         self._own = list(Ranges(supplied(job.rank, job.rank)))
         self._threads: dict[threading.Thread, int] = {}
-        """The threads, and the rank of the other member for each."""
+        """The threads, each with the rank of the other member."""
         for rank in have.keys() - {job.rank}:
             self._add_thread(self._send, rank, supplied(job.rank, rank))
             self._add_thread(self._receive, rank, supplied(rank, job.rank))

@@ -37,8 +37,8 @@ def command(
 ) -> None:
     """Fetch each URL into this machine's store unless the store has its current version, and print the local path.
 
-    URL is s3://, gs://, az:// or https://. If it ends with /, all objects directly below it are fetched. Files that an
-    index or an ONNX model names are fetched, too. If a fetch is interrupted, the next call continues it.
+    URL begins with s3://, gs://, az:// or https://. If it ends with /, all objects directly below it are fetched. Files
+    that an index or an ONNX model names are fetched, too. If a fetch is interrupted, the next call continues it.
     `onecopy.open(URL)` opens the same files. With ONECOPY_OFFLINE=1, print the path of the newest copy in the store,
     without any request.
     """
