@@ -17,11 +17,11 @@ the weights of matrix products and convolutions into another copy. The modes:
 - ``auto``: ``prepacked`` if prepacked weights exist, otherwise ``read``, while a child process prepacks for later
   sessions. It never uses a mode that is slower than ``read``, and does not prepack less than 16 MiB of weights.
 
-If a mode is unavailable, the session is created as ``read``, and `Report.reason` states the reason. The caller's
+If a mode is unavailable, the session is created in mode ``read``, and `Report.reason` states why. The caller's
 session options are not changed: a mode's entries are set in a copy.
 
 **When not to use it.** For small models (``auto`` does not prepack them), and for weights on a GPU, because only CPU
-memory is shared. Options with registered custom operators cannot be copied, so such a session is created as ``read``.
+memory is shared. Options with registered custom operators cannot be copied, so such a session uses mode ``read``.
 
 **Safety.** SIGBUS ends a process that reads a truncated mapping; `onecopy.files.guard` turns that into an error for
 files that onecopy maps (``direct`` with ``.onnx``). ONNX Runtime maps ``.ort`` files and prepacked weights itself.

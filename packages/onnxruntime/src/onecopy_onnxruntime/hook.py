@@ -2,7 +2,7 @@
 
 Session options cannot be inspected, but they may contain weights, custom operators, or entries that determine how a
 model is optimized. Therefore, calls of their methods are recorded. Prepacked weights are used only if all settings are
-known, because the options were created after the methods had been replaced.
+known, which requires that the options were created after the methods had been replaced.
 
 **Not shared:** sessions whose options (see `_why_read`) or model (see `sessions`) do not allow it.
 """

@@ -33,7 +33,7 @@ ORT_IN_PLACE = {
 }
 
 DECIDING = (
-    # These entries change the optimised graph or the prepacked form; others apply when a session is created.
+    # These entries change the optimized graph or the prepacked form; others apply when a session is created.
     "ep.cpu.qmoe_deferred_scale",
     "mlas.disable_kleidiai",
     "mlas.enable_gemm_fastmath_arm64_bfloat16",
@@ -105,8 +105,8 @@ def _session(model: bytes | Path, options: onnxruntime.SessionOptions) -> onnxru
 
 def holds(options: onnxruntime.SessionOptions | None, initializers: Iterable[str], files: Iterable[str]) -> bool:
     """Return whether options contain one of these initializers or external files in memory, or cannot be copied."""
-    # Options cannot be inspected. But a copy refuses a second initializer of a name, and a model whose external data is
-    # missing can be opened only with options that hold it. Copies do not hold files.
+    # Options cannot be inspected. But a copy refuses a second initializer with the same name, and a model without its
+    # external data can be opened only with options that contain it. Copies do not contain files.
     if options is None:
         return False
     value = onnxruntime.OrtValue.ortvalue_from_numpy(np.zeros(1, np.float32))
@@ -153,7 +153,7 @@ def entry(options: onnxruntime.SessionOptions | None, name: str) -> str | None:
 
 
 def deciding(options: onnxruntime.SessionOptions | None) -> dict[str, str]:
-    """Return the entries that determine the optimised model and its prepacked weights."""
+    """Return the entries that determine the optimized model and its prepacked weights."""
     found = {"graph_optimization_level": (options or onnxruntime.SessionOptions()).graph_optimization_level.name}
     found.update({name: value for name in DECIDING if (value := entry(options, name)) is not None})
     return found

@@ -1,6 +1,6 @@
 """Prepacked weights in the store: one artefact per combination of model, machine and options, used to create sessions.
 
-ONNX Runtime can save an optimised model with prepacked weights, and maps them when it opens that model. A child process
+ONNX Runtime can save an optimized model with prepacked weights, and maps them when it opens that model. A child process
 saves the model, so that all its heap memory is freed afterwards. The artefact is a single file: the data as ONNX
 Runtime wrote it, the model that refers to the data, and facts about both.
 
@@ -9,7 +9,7 @@ Runtime wrote it, the model that refers to the data, and facts about both.
 The key contains the digest of the model and its external data, the version of ONNX Runtime, the CPU and the options.
 The digest is stored under `onecopy.file_key`, so that a file has to be read only once to compute it. If a model cannot
 be prepacked, the artefact contains the reason, and prepacking is not tried again until the artefact is pruned. If there
-is too little memory or disk space, no artefact is left.
+is too little memory or disk space, no artefact is written.
 """
 
 from __future__ import annotations
@@ -77,12 +77,12 @@ class Prepacked:
             file.seek(size - _TRAILER - sum(lengths))
             model, facts = file.read(lengths[0]), file.read(lengths[1])
         if crc32(facts, crc32(model)) != checksum:
-            raise FormatError("damaged: the checksum of the model does not match", Kind.INCONSISTENT, path=str(path))
+            raise FormatError("the checksum of the model does not match", Kind.INCONSISTENT, path=str(path))
         try:
             found = json.loads(facts)
             return cls(path, model, int(found["prepacked"]), str(found["failed"]))
         except (ValueError, KeyError, TypeError) as error:
-            raise FormatError(f"damaged: the facts cannot be read: {error!r}", path=str(path)) from None
+            raise FormatError(f"the file is damaged: its facts cannot be read: {error!r}", path=str(path)) from None
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ def prepack(recipe: Recipe) -> Prepacked:
 def start_in_background(recipe: Recipe) -> int:
     """Start a child that prepacks and may outlive this process. Return its PID, or raise OSError."""
     _background[:] = [child for child in _background if child.poll() is None]
-    # A session of its own protects it from Ctrl-C: later sessions use its result.
+    # Ctrl-C does not end a child in a separate process session. Later ONNX Runtime sessions use the child's result.
     child = _child("background", recipe.json(), stderr=subprocess.DEVNULL, start_new_session=True)
     _background.append(child)
     return child.pid
@@ -258,7 +258,7 @@ def _save_or_raise(recipe: Recipe, data: Path, saved: Path) -> bytes:
 
 
 def _save(recipe: Recipe, data: Path, saved: Path) -> bytes:
-    """Write the optimised model and its data with ONNX Runtime, and return the model."""
+    """Write the optimized model and its data with ONNX Runtime, and return the model."""
     options = session_options.with_deciding(recipe.options)
     options.log_severity_level = 3  # suppresses the warning that the model is for this machine only
     options.optimized_model_filepath = str(saved)
@@ -308,7 +308,7 @@ def _in_child(recipe: Recipe, path: Path) -> None:
 
 def _child(*arguments: str, **settings: Any) -> subprocess.Popen[bytes]:
     """Start `main` in a new interpreter."""
-    nowhere, environment = subprocess.DEVNULL, {**os.environ, "ONECOPY_AUTO": "0"}  # its own sessions must not share
+    nowhere, environment = subprocess.DEVNULL, {**os.environ, "ONECOPY_AUTO": "0"}  # sessions in it must not share
     return subprocess.Popen([*_command(), *arguments], stdin=nowhere, stdout=nowhere, env=environment, **settings)
 
 

@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 MIN_TO_PREPACK = 16 << 20
 """Minimum size of the weights that `auto` prepacks. Existing prepacked weights are used whatever their size."""
 MIN_TO_ALIGN = 1 << 18
-"""Number of misaligned bytes from which on `direct` uses an aligned copy in the store."""
+"""Minimum number of misaligned bytes for which `direct` uses an aligned copy in the store."""
 _DEFAULT_REASON = (
     "the default: ONNX Runtime works as usual, with a copy of the weights in each process; mode='auto' shares weights "
-    "that were prepacked once per machine, if they have at least 16 MiB"
+    "that were prepacked once per machine, if the weights have at least 16 MiB"
 )
 _PEAK_MEMORY = 4
 """Approximate peak memory of the child that prepacks, as a multiple of the size of the weights."""
@@ -99,7 +99,7 @@ class Request:
     """Constants in an ``.onnx`` model, or None until `parse` has read them. Empty for ``.ort``."""
 
     def parse(self) -> None:
-        """Determine where the weights are. Raise UnavailableError if options hold any, or errors of `onecopy.open`."""
+        """Locate the weights. Raise UnavailableError if options contain weights, and the errors of `onecopy.open`."""
         if self.tensors is not None:
             return
         if self.is_ort:  # options cannot replace its weights, so they are not searched
@@ -158,7 +158,7 @@ class Request:
 
 @dataclass
 class Opening:
-    """The steps that create a session in a mode."""
+    """The data for creating a session in a mode."""
 
     mode: str
     reason: str
@@ -266,7 +266,7 @@ def _missing_space(weights: int, folder: Path) -> str:
     """Return why disk space or memory does not suffice for prepacking, or "" if both suffice."""
     needed, free = int(weights * _MAX_DISK), free_on(folder)
     if free is not None and free < needed:
-        return f"prepacking needs {size(needed)} of disk, but {folder} has {size(free)} free"
+        return f"prepacking needs {size(needed)} of disk space, but {folder} has {size(free)} free"
     left = _core.available_memory()
     if left is not None and left[0] < weights * _PEAK_MEMORY:
         return f"prepacking needs about {size(weights * _PEAK_MEMORY)} of memory, but {left[1]} leaves {size(left[0])}"
@@ -459,7 +459,7 @@ def session(
         Arguments of `onnxruntime.InferenceSession`. Prepacked weights require the CPU execution provider.
     wait
         For "prepacked", "auto", and "direct" with misaligned weights. True: prepack in a child now, or wait for the
-        process that is prepacking. False: create this session as "read" while a child prepacks in the background.
+        process that is prepacking. False: create this session in mode "read" while a child prepacks in the background.
     warm
         Whether to read the model file into memory in the background; `Session.warming` is the `WarmJob`.
     max_bytes
@@ -527,7 +527,7 @@ def _planned(request: Request, mode: Mode | None) -> Opening:
 
 
 def _created(request: Request, opening: Opening, given: dict[str, Any]) -> Session:
-    """Create the session, or create it as "read" if the mode fails."""
+    """Create the session, or create it in mode "read" if the requested mode fails."""
     try:
         return Session(opening, request.sess_options, **given)
     except Exception as error:
@@ -543,7 +543,7 @@ def _created(request: Request, opening: Opening, given: dict[str, Any]) -> Sessi
 def _warming(opening: Opening, max_bytes: int | str | None) -> WarmJob | None:
     """Start reading the session's largest file into memory. Return None if it cannot be opened."""
     files = opening.files[:1] if opening.mode == "prepacked" else opening.files
-    with suppress(OSError):  # making the session raises the error
+    with suppress(OSError):  # creating the session raises the error
         return page_cache.warm(max(files, key=os.path.getsize), max_bytes=max_bytes, wait=False)
     return None
 
