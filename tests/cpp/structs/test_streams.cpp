@@ -2,6 +2,7 @@
 #include "back_end.hpp"
 #include "dictionary.hpp"
 
+#include <map>
 #include <memory_resource>
 #include <sstream>
 
