@@ -20,7 +20,7 @@ def test_a_format_error_can_name_any_array_and_any_file(write_tensors, name):
 
 @pytest.mark.parametrize("open_", [oc.open, oc.open_records, oc.images.open], ids=lambda one: one.__qualname__)
 def test_a_misspelt_url_is_reported_with_the_schemes_that_are_fetched(open_):
-    with pytest.raises(FileNotFoundError, match=r"begins with one of .*https, s3") as raised:
+    with pytest.raises(FileNotFoundError, match=r"beginning with one of .*https, s3") as raised:
         open_("s4://bucket/model.safetensors")
     assert raised.value.filename == "s4://bucket/model.safetensors"
 
