@@ -267,4 +267,17 @@ TEST_CASE(
   CHECK_THROWS_AS(expect_paid(text.rows(), two_of_each, 2 * spare + 1, 0), FormatError);
 }
 
+TEST_CASE("a budget is spent by what is charged, at once or one by one") {
+  const auto text = file_of([](Column& rows) { rows.text("abc"); });
+  for (const Cost cost : {Cost{3, 0}, Cost{0, 5}}) {
+    Budget budget(1000);
+    std::uint64_t most = 0;
+    while (budget.covers(cost, most + 1)) ++most;
+    budget.charge(cost, most - 10, text.rows());
+    for (int i = 0; i < 10; ++i) budget.charge(cost, 1, text.rows());
+    CHECK_FALSE(budget.covers(cost, 1));
+    CHECK_THROWS_AS(budget.charge(cost, 1, text.rows()), FormatError);
+  }
+}
+
 }  // namespace onecopy::records

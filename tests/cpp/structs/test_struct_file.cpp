@@ -142,6 +142,21 @@ TEST_CASE_FIXTURE(onecopy::AtPath, "what was saved is what is opened, mapped and
   }
 }
 
+TEST_CASE_FIXTURE(onecopy::AtPath, "elements begin at multiples of their alignment, however large it is") {
+  struct alignas(256) Wide {
+    std::array<std::uint32_t, 64> words{};
+  };
+  struct Vectors {
+    OwningSpan<std::uint8_t> odd;
+    OwningSpan<Wide> wide;
+  };
+  save(path, Vectors{std::vector<std::uint8_t>(1), std::vector<Wide>(3)});
+  for (const Mode mode : {Mode::map, Mode::copy}) {
+    const auto file = open<Vectors>(path, {.mode = mode});
+    CHECK(reinterpret_cast<std::uintptr_t>(file->wide.data()) % alignof(Wide) == 0);
+  }
+}
+
 TEST_CASE_FIXTURE(
     onecopy::AtPath,
     "spans of plain elements look into the mapping and keep it alive, and the report says what was copied") {

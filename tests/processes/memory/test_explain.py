@@ -86,6 +86,22 @@ def test_copies_of_a_file_are_found_with_their_remedy(weights):
     assert lines[0].startswith('2 processes of "python')
 
 
+def test_files_that_run_cannot_share_are_not_part_of_its_remedy(weights, tmp_path):
+    (tmp_path / "words.txt").write_bytes(os.urandom(30_000_000))
+    code = f"{LOAD}    text = open(sys.argv[-1], 'rb').read()\n"
+    alone = explained(code.replace("argv[1:]", "argv[1:1]"), tmp_path / "words.txt", count=2)
+    assert alone.remedy.startswith("words.txt: ")
+    assert alone.expected == pytest.approx(alone.bytes - 30_000_000, rel=0.05)
+    both = explained(code.replace("argv[1:]", "argv[1:-1]"), weights, tmp_path / "words.txt", count=2)
+    own = remedies.RUN_BYTES + 2 * remedies.PER_PROCESS_BYTES
+    assert both.expected == pytest.approx(both.bytes - weights.stat().st_size + own, rel=0.05)
+
+
+@pytest.mark.parametrize(("held", "extra"), [([100, 100], 100), ([40, 60], 40), ([250], 150), ([70], 0), ([0, 100], 0)])
+def test_one_copy_of_a_file_is_no_extra_one(held, extra):
+    assert copies.FileCopies("file", 100, tuple(enumerate(held))).extra == extra
+
+
 def test_a_random_part_of_the_pages_gives_an_estimate(weights):
     with Watched(LOAD, weights, count=3) as group:
         exact = oc.explain(group.pids)
@@ -250,6 +266,7 @@ def test_memory_that_a_fork_shares_is_no_copy_until_it_is_copied():
         group.go_on()
         after = oc.explain(pids)
     assert before.copies < 8 * MIB
+    assert sum(one.private for one in before.processes) < 35 * MIB
     assert only(before, "forked", "shared").bytes > 35 * MIB
     assert not before.bad
     copied = only(after, "forked", "copied")

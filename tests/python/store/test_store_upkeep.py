@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import io
 import mmap
 import os
 import pickle
@@ -193,6 +194,7 @@ WAYS_TO_USE: dict[str, Callable[[oc.Store], object]] = {
     "attached": lambda store: store.find("used"),
     "mapped": mapped_and_closed,
     "by its path": lambda store: oc.Mapping(store.path("used")),
+    "as arrays": lambda store: oc.open(store.path("used")),
     "by a view": lambda store: oc.Mapping(views.link(views.view(store.folder, "0" * 32), "m.bin", store.path("used"))),
     "by a child": attached_by_a_child,
 }
@@ -200,8 +202,9 @@ WAYS_TO_USE: dict[str, Callable[[oc.Store], object]] = {
 
 @pytest.mark.parametrize("way", WAYS_TO_USE)
 def test_what_a_process_uses_is_not_removed_for_its_size(tmp_path, way):
-    store = oc.Store(tmp_path / "limited", max_bytes=1500)
-    store.get_or_build("used", text("x" * 1000))
+    store, npy = oc.Store(tmp_path / "limited", max_bytes=1500), io.BytesIO()
+    np.save(npy, np.zeros(872, np.uint8))
+    store.get_or_build("used", lambda path: path.write_bytes(npy.getvalue()))
     in_use = WAYS_TO_USE[way](store)
     use_at(store, "used", time.time() - 1000)
     store.get_or_build("new", text("y" * 1000))
