@@ -22,7 +22,7 @@ from onecopy_bench.record import Row
         (["open", "f", "-n", "0"], "0 is not in the range x>=1"),
         (["open", "f", "--only", "nothing"], "unknown row 'nothing'; choose from copy, map"),
         (["open", "f", "--resume"], "--resume requires --json OUT"),
-        (["start", "--json", "/no/such/folder/x"], "the folder of '/no/such/folder/x' does not exist"),
+        (["start", "--json", "/no/such/folder/x"], "the parent of '/no/such/folder/x' does not exist"),
         (["start", "--place", "fast"], "'fast' is not one of 'disk', '128K', 'fuse'"),
         (["share", "--rival", "none"], "'none' is not one of"),
         (["stories", "-o", "page.pdf"], "'page.pdf' must end in .md, .svg or .png"),
@@ -35,7 +35,7 @@ from onecopy_bench.record import Row
         (["run", "--baseline", "no-such-program", "--", "true"], "program 'no-such-program' not found"),
         (["run", "--baseline", "'open", "--", "true"], "No closing quotation"),
         (["run", "--evict", "/no/such/file", "--", "true"], "'/no/such/file' does not exist"),
-        (["run", "--json", "/no/such/folder/x", "--", "true"], "the folder of '/no/such/folder/x' does not exist"),
+        (["run", "--json", "/no/such/folder/x", "--", "true"], "the parent of '/no/such/folder/x' does not exist"),
     ],
 )
 def test_a_wrong_command_line_is_one_line_and_status_2(capsys, arguments, words):
@@ -61,7 +61,7 @@ def test_a_report_goes_to_stdout_or_into_files_that_belong_together(tmp_path, ca
 
 
 @pytest.mark.parametrize(
-    ("text", "words"), [("[]", "record of the format"), ("{", "Expecting"), (None, "No such file")]
+    ("text", "words"), [("[]", "not a record in format"), ("{", "Expecting"), (None, "No such file")]
 )
 def test_a_file_that_is_no_record_is_told_by_its_name(tmp_path, capsys, text, words):
     file = tmp_path / "x.jsonl"
@@ -76,7 +76,7 @@ def test_a_file_that_is_no_record_is_told_by_its_name(tmp_path, capsys, text, wo
 def test_a_record_of_a_scenario_that_is_gone_is_refused_by_its_name(tmp_path, capsys):
     (tmp_path / "r.jsonl").write_text(text_of(made("gone", [taken("a", ("case",), total_ns=2e6)], [Row("a")])))
     assert command_line.run(["bench", "report", str(tmp_path / "r.jsonl")]) == 1
-    assert "this version does not support records of 'gone'" in capsys.readouterr().err
+    assert "this version does not support records of scenario 'gone'" in capsys.readouterr().err
 
 
 @pytest.mark.processes

@@ -88,7 +88,7 @@ def test_a_picture_has_bars_of_every_story(tmp_path, stories):
     drawn = html.unescape((tmp_path / "s.svg").read_text())
     assert all(story.title in drawn for story in STORIES)
     nothing = replace(stories, heading=replace(stories.heading, samples=()))
-    with pytest.raises(ValueError, match="no story was measured"):
+    with pytest.raises(ValueError, match="no published measurement was repeated"):
         page.save(nothing, STORIES, tmp_path / "none.svg")
 
 

@@ -59,7 +59,7 @@ USAGE = {
     "hold f llm=a llm=b": "NAME",
     "explain --children a.npy": "'a.npy' is not a valid PID",
     "bench open f -n 0": "(see 'onecopy bench open --help')",
-    "bench open f --json /no/such/folder/x": "the folder of '/no/such/folder/x' does not exist",
+    "bench open f --json /no/such/folder/x": "the parent of '/no/such/folder/x' does not exist",
 }
 
 

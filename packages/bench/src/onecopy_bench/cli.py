@@ -1,6 +1,6 @@
 """`onecopy bench SCENARIO` runs a benchmark in fresh processes and shows the results; `report` shows saved records.
 
-In addition to its scenario's options, every command has common options, a progress bar, and a resumable record.
+Every command has its scenario's options and the common options, shows progress, and can resume an interrupted run.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class _Common(Settings):
 class Output:
     """A run's folder and output files, and whether to resume an interrupted run."""
 
-    folder: str | None = option(None, "Folder for temporary files.  [default: the working folder]", kind="folder")
+    folder: str | None = option(None, "Folder for temporary files.  [default: the working directory]", kind="folder")
     outputs: tuple[Path, ...] = option(
         (), "Write a page (.md) or a picture (.svg, .png).", "-o", "--output", kind="file",
         metavar="OUT",
@@ -85,12 +85,12 @@ class Output:
                 raise click.BadParameter(f"{without_picture!r} records cannot be drawn as a picture", param_hint="-o")
         for path in (*self.outputs, *([Path(self.json_path)] if self.json_path else [])):
             if not path.absolute().parent.is_dir():
-                raise click.UsageError(f"the folder of '{path}' does not exist")
+                raise click.UsageError(f"the parent of '{path}' does not exist")
         if self.resume and self.json_path in (None, "-"):
             raise click.UsageError("--resume requires --json OUT, the file with the samples")
 
     def write(self, page: Callable[[str | None], str], draw: Callable[[Path], None]) -> None:
-        """Write the output files. A page shows the first picture that is written with it."""
+        """Write the output files. A page includes the first picture written with it."""
         drawn = [path.name for path in self.outputs if path.suffix != ".md"]
         for path in self.outputs:
             if path.suffix == ".md":
@@ -206,7 +206,7 @@ def show(heading: str, tables: Iterable[Table], sentences: Iterable[str]) -> Non
 
 
 def show_table(console: Any, table: Table) -> None:
-    """Print a table. If it is too wide, print each line of a cell on its own line."""
+    """Print a table. The lines of each cell are joined if the table then fits the screen."""
     if table.title:
         screen.show_line(console, table.title, "bold")
     for between in (" ", "\n"):
@@ -220,14 +220,14 @@ def show_table(console: Any, table: Table) -> None:
 
 @contextlib.contextmanager
 def place(output: Output) -> Iterator[Path]:
-    """Make a temporary folder for the files of a scenario, in the working folder by default."""
+    """Create a temporary folder for a scenario's files, by default in the working directory."""
     with tempfile.TemporaryDirectory(prefix="onecopy-bench-", dir=output.folder or ".") as found:
         yield Path(found).absolute()
 
 
 @contextlib.contextmanager
 def interruptible(json_path: str | None) -> Iterator[None]:
-    """Make SIGTERM end a run like Ctrl-C, so that no disk is left behind, and report how to resume the run."""
+    """Make SIGTERM end a run like Ctrl-C, so that loop disks are unmounted, and report how to resume the run."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
@@ -268,7 +268,7 @@ OPTIONS = options_of(Scale, Output)
 def report(records: tuple[str, ...], outputs: tuple[Path, ...]) -> None:
     """Write RECORD as a page of tables or as a picture, or several records as one page.
 
-    Without -o, the page goes to stdout. A page shows the picture that is written with it. A picture shows one record.
+    Without -o, the page goes to stdout. A page includes the picture written with it. A picture shows one record.
     """
     output = Output(outputs=outputs)
     output.check()
@@ -298,7 +298,7 @@ def _read(path: str) -> list[Record]:
         raise click.ClickException(str(error)) from error
     for record in found:
         if record.scenario not in {*SCENARIOS, reading.NAME}:
-            raise click.ClickException(f"{path}: this version does not support records of {record.scenario!r}")
+            raise click.ClickException(f"{path}: this version does not support records of scenario {record.scenario!r}")
     return found
 
 
@@ -324,10 +324,10 @@ def stories(
 ) -> None:  # fmt: skip
     """Reproduce published measurements: mapped models, a checkpoint in 8 workers, prefetch, images, datasets, nodes.
 
-    Each story is a scenario of `onecopy bench`, with options that keep it within its share of 20 minutes. It shows the
-    published figure and its source, the same measurement on this machine, and onecopy's result, all from one run. All
-    data is synthetic, at most 6 GB at a time. If a package is missing, the report says which. `pip install
-    'onecopy-bench[rivals]'` installs everything except nginx and the C++ programs of the index and of the slow file
+    A story repeats a published measurement with one scenario of `onecopy bench`; all stories take about 20 minutes. It
+    shows the published figure and its source, and, from a run on this machine, the figures of the published method and
+    of onecopy. All data is synthetic, at most 6 GB at a time. The report names missing packages. `pip install
+    'onecopy-bench[rivals]'` installs everything except nginx and the C++ programs for the index and the slow file
     system, which must be built in a checkout. `make stories` sets everything up.
     """
     output = Output(folder, outputs, json_path, resume)

@@ -1,7 +1,7 @@
 """The steps of a worker that starts one copy of a program, waits until it is ready, and then stops it.
 
-The copy leads its own session, its stdin is empty, and its output goes to an unnamed file. Orphaned processes become
-children of the worker, so that daemons also count as part of their copy. If the worker's parent dies, the worker stops
+The copy runs in a new session with an empty stdin, and its output goes to an unnamed file. Orphaned processes become
+children of the worker, so daemons also count as part of their copy. If the worker's parent dies, the worker stops
 its copy and exits.
 """
 
@@ -23,8 +23,8 @@ from onecopy_bench.system import family_of
 from onecopy_bench.worker import SampleError, Steps, die_with, end_of, last_lines, state_of
 
 NUMBER, VARIABLE = "{i}", "BENCH_PROCESS"
-"""These three characters in an argument are replaced with the number of the copy; other braces are left unchanged.
-The environment variable contains the number for the worker."""
+"""In arguments, `NUMBER` is replaced with the number of the copy; other braces are left unchanged. The environment
+variable `VARIABLE` passes this number to the worker."""
 POLL_S, GRACE_S = 0.002, 5.0
 LINES = 5
 PR_SET_CHILD_SUBREAPER = 36
@@ -48,7 +48,7 @@ def _command_of(pid: int) -> bytes:
 
 
 def end_copy() -> int:
-    """Send all descendants of this process SIGTERM, and SIGKILL after `GRACE_S` s. Return how many got SIGKILL."""
+    """Send SIGTERM to this process's descendants, and SIGKILL after `GRACE_S` s. Return how many received SIGKILL."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         reached: set[int] = set()
         deadline = time.monotonic() + GRACE_S
@@ -62,7 +62,7 @@ def end_copy() -> int:
 
 
 def steps(command: Sequence[str], ready: str | None, hold_s: float, limit_s: float) -> Steps:
-    """Start a copy, wait until it prints a text (None: exits with status 0), keep it running, and stop it.
+    """Start a copy, wait until it prints `ready` (None: until it exits with status 0), keep it running, and stop it.
 
     Raise SampleError if the copy ends too early or is not ready in time.
     """

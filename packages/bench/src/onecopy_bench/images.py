@@ -1,12 +1,12 @@
 """`onecopy bench images`: decode several images, keep them all and stitch them, on the heap and in mapped files.
 
-A method decodes one file, creates a canvas, pastes the images, and flushes the data that it wrote to the disk. It keeps
-its results until the sample has been measured. Decoders use their default number of threads.
+A method decodes one file, creates a canvas, pastes the images, and flushes its output to the disk. It keeps its
+results until the sample has been measured. Decoders use their default number of threads.
 
 Every sample is a fresh process. Its memory is sampled up to 50 times per second with inexpensive reads, together with
-the dirty and used memory of the whole machine, so that the page cache is included. Then the canvas is compared and
-released, and the time until the process is small again is measured. In the case with a limit, the kernel refuses
-private memory beyond the limit (RLIMIT_DATA).
+the dirty and used memory of the whole machine, so that the page cache is included. Then the canvas is verified and
+released, and the time until the process has returned its memory is measured. In the case with a limit, the kernel
+refuses private memory beyond the limit (RLIMIT_DATA).
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from onecopy_bench.worker import Steps, prepare, used_since
 NAME, NEEDS = "images", ("tifffile", "imagecodecs")
 INPUTS = {"compressed": "compressed files", "plain": "files that are not compressed"}
 BACK, BACK_S = 0.1, 20.0
-"""A process is small again when it holds at most this share of its peak; the sample waits at most this many seconds."""
+"""A process has returned its memory when at most `BACK` of its peak is left. Samples wait up to `BACK_S` s for this."""
 Shape = tuple[int, ...]
 MADE_UP: Shape = (4864, 3968, 3)
 """The shape of synthetic images, which is that of the real slide in the published figures."""
@@ -56,7 +56,7 @@ ROWS = 256
 class Work:
     """A sample's input: 8-bit images that have the same shape (rows, columns, samples), and how they are stitched.
 
-    Methods write to the folder. `cap` limits the bytes of a canvas in memory, for methods that support a limit.
+    Methods write to `folder`. `cap` limits the bytes of the canvas in memory, for methods that support a limit.
     """
 
     paths: tuple[str, ...]
@@ -94,7 +94,7 @@ class Method(Peer):
 
 
 def _sync(*paths: str | os.PathLike[str]) -> None:
-    """Flush files, and all files in folders, to the disk."""
+    """Flush files, and all files in these folders, to the disk."""
     for path in paths:
         for file in Path(path).rglob("*") if Path(path).is_dir() else [Path(path)]:
             if file.is_file():
@@ -303,20 +303,20 @@ NAMES = tuple(method.name for method in METHODS)
 
 @dataclass(frozen=True, slots=True)
 class Options(Settings):
-    """The scenario's options. A `limit` of 0 omits that case; `syncs` lists whether to flush."""
+    """The scenario's options. A `limit` of 0 omits the case with a limit; `syncs`: without and with flushing."""
 
     file: str | None = option(None, "Your own image, instead of a synthetic one.", kind="existing", is_path=True)
     count: int = option(8, "Number of images.")
     columns: int = option(4, "Number of images side by side.")
-    cap: int = size_option("128MiB", "Memory limit of the canvas of 'onecopy, capped'.")
-    limit: int = size_option("256MiB", "Limit of private memory in the case with a limit.")
+    cap: int = size_option("128MiB", "Memory limit of the canvas in the method 'onecopy, capped'.")
+    limit: int = size_option("256MiB", "Limit on private memory, in the case with a limit.")
     ways: tuple[str, ...] = option(NAMES, "Method to measure.", "--way", choices=NAMES)
-    inputs: tuple[str, ...] = option(tuple(INPUTS), "Kind of files that are read.", "--input", choices=tuple(INPUTS))
+    inputs: tuple[str, ...] = option(tuple(INPUTS), "Type of the input files.", "--input", choices=tuple(INPUTS))
     syncs: tuple[bool, ...] = (False, True)
 
 
 def plan(setup: Setup, options: Options) -> Plan:
-    """Plan every method in every case. Raise ModuleNotFoundError if a package that writes the images is missing."""
+    """Plan a run for each method and case. Raise ModuleNotFoundError if a package that writes the images is missing."""
     require(NEEDS, NAME, "'onecopy[images]'")
     setup.say("writing the images")
     place = setup.place
@@ -415,11 +415,11 @@ class Sampler:
         return self.points[-1]
 
     def peaks(self) -> dict[str, float]:
-        """Return the highest value of each kind so far."""
+        """Return the maximum of each number in `PEAKS` so far."""
         return {name: max((p[at] for p in self.points), default=0.0) for at, name in enumerate(self.PEAKS, 1)}
 
     def until_back(self, share: float, seconds: float) -> float | None:
-        """Return the seconds until the process holds at most a share of its peak or is small; None if it never does."""
+        """Return the seconds until the process holds at most a share of its peak, or at most `SMALL`; None if never."""
         start = time.monotonic()
         peak = max((point[1] + point[2] for point in self.points), default=0.0)
         while time.monotonic() - start < seconds:

@@ -69,7 +69,7 @@ def model_of(nodes: list[Any], weights: dict[str, NDArray[Any]], first: Any, las
 
 
 def words(rows: int = 32768, width: int = 2048, layers: int = 32) -> Any:
-    """Return a model that looks up rows in 256 MB and multiplies them by 32 matrices of 16 MB."""
+    """Return a model that looks up rows in a 256 MB table and multiplies them by 32 matrices of 16 MB."""
     from onnx import TensorProto, helper
 
     weights = {"words": _normal(np.random.default_rng(0), (rows, width))}
@@ -97,7 +97,7 @@ MODELS: dict[str, Callable[[], Any]] = {"words": words, "convolutions": convolut
 
 
 def write(name: str, folder: Path, file: str | None = None) -> None:
-    """Write a model in all its forms. `file` is the user's model; None: a synthetic one."""
+    """Write a model in all formats. `file` is the user's model (None: write a synthetic model)."""
     import onnx
 
     inline = folder / INLINE
@@ -138,7 +138,7 @@ _IN_PLACE = _MAPPED | {"session.use_ort_model_bytes_for_initializers": "1"}
 class Method(Peer):
     """A method of opening one file in a model's folder, with SessionOptions that contain these entries.
 
-    `mode`: the mode of a session of onecopy. `packs`: kernels use packed weights; methods with equal `packs` produce
+    `mode`: the mode of a onecopy session. `packs`: kernels use packed weights; methods with equal `packs` produce
     equal outputs. `prepares`: the method builds a file once per machine, before anything is measured.
     """
 
@@ -224,7 +224,7 @@ def steps(
     runs: int = 20,
     threads: int = 1,
 ) -> Steps:
-    """Open the model in a folder, run each batch once, and hold the session. Then time runs of all batches in turn."""
+    """Open the model in a folder, run each batch once, and keep the session. Then time runs of all batches in turn."""
     module("onnxruntime")  # before the clock starts
     assert module("onecopy").onnxruntime.session  # imported with its module
     gc.collect()
@@ -272,13 +272,13 @@ class Options(Settings):
     models: tuple[str, ...] = option(tuple(MODELS), "Synthetic model to measure.", "--model", choices=tuple(MODELS))
     ways: tuple[str, ...] = option(NAMES, "Method to measure.", "--way", choices=NAMES)
     processes: tuple[int, ...] = option((1, 4), "Number of processes that open the model at the same time.")
-    batches: tuple[int, ...] = option((1, 64), "Size of the first free axis of the inputs.", "--batch")
+    batches: tuple[int, ...] = option((1, 64), "Size of the first dynamic axis of the inputs.", "--batch")
     runs: int = option(20, "Number of timed runs of each batch.")
     threads: int = option(1, "Number of threads of a session; 0: ONNX Runtime decides.", at_least=0)
 
 
 def plan(setup: Setup, options: Options) -> Plan:
-    """Plan every method in every case. Raise ModuleNotFoundError if ``onnx`` or ``onnxruntime`` is missing."""
+    """Plan a run for each method and case. Raise ModuleNotFoundError if ``onnx`` or ``onnxruntime`` is missing."""
     require(NEEDS, NAME)
     chosen: list[Method | Row] = [method for method in METHODS if method.name in options.ways]
     chosen.append(Row(EMPTY, "imports everything, opens nothing"))
@@ -306,7 +306,7 @@ def plan(setup: Setup, options: Options) -> Plan:
 
 
 def _sums_of(folder: Path, options: Options, packs: bool) -> list[str]:
-    """Return the expected outputs by batch, which ONNX Runtime alone produces with or without packed weights."""
+    """Return the expected checksums of outputs by batch: those of ONNX Runtime alone, with or without packing."""
     arguments = _arguments_of("external" if packs else "external, not packed", folder, options)
     with start_workers(__name__, 1, options.timeout, **arguments) as workers:
         sums: list[str] = workers.step("opened")[0]["sums"]
@@ -383,10 +383,10 @@ def _described(record: Record) -> str:
 
 SCENARIO = Scenario(
     NAME,
-    """Measure ONNX Runtime sessions, opened in several ways: time to create, memory of all processes, time of a run.
+    """Measure ONNX Runtime sessions opened in several ways: creation time, memory of all processes, and run time.
 
     Models are synthetic (an embedding with matrix products of 768 MB, convolutions of 94 MB, the first one again with
-    8-bit weights), or your own. Each is written as .onnx with its weights inside and outside, as .ort, and with packed
+    8-bit weights), or your own. Each is written as .onnx with internal and external weights, as .ort, and with packed
     weights. Needs onnx and onnxruntime, and 6 GB of disk. Outputs are compared with those of ONNX Runtime alone, bit by
     bit. """,
     Options(),

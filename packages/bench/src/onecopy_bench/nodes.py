@@ -53,9 +53,9 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method(Peer):
-    """A loading method: `load` takes the object ("bucket/name") and the place, and returns the arrays.
+    """A loading method: `load` takes the object ("bucket/name") and the `Place`, and returns the arrays.
 
-    `ray`: it needs a Ray cluster that consists of the nodes. `torchrun`: it needs the variables that torchrun sets.
+    `ray`: the method needs a Ray cluster of the nodes. `torchrun`: it needs the environment variables of torchrun.
     """
 
     load: Callable[[str, Place], Arrays]
@@ -106,7 +106,7 @@ class _Box:
 
 
 def _ray_put(name: str, place: Place) -> Arrays:
-    """Load the file in one process, which calls ray.put; the others get it from the object store of their node."""
+    """Load the file in one process, which calls ray.put; the others get it from their node's object store."""
     ray = module("ray")
     if (place.node, place.number) == (0, 0):
         box = ray.remote(_Box).options(name="box", namespace="bench", num_cpus=0)
@@ -234,12 +234,12 @@ class Network:
         call("tc", "qdisc", "add", "dev", outer, "root", *shape)
 
     def inside(self, number: int) -> list[str]:
-        """Return the prefix with which a command runs on a node (-1: on the origin)."""
+        """Return the words that, before a command, run it on a node (-1: on the origin)."""
         return ["ip", "netns", "exec", self._names()[number]]
 
     @contextlib.contextmanager
     def serving(self, root: Path, folder: Path) -> Iterator[Path]:
-        """Serve a folder from the origin during the block, and yield the log. Raise Unavailable if nginx is missing."""
+        """Serve a folder from the origin during the block, and yield the access log. Raise Unavailable on failure."""
         if shutil.which("nginx") is None:
             raise Unavailable("nginx is not installed")
         configuration = folder / "nginx.conf"
@@ -287,7 +287,7 @@ class Options(Settings):
 
 
 def plan(setup: Setup, options: Options) -> Plan:
-    """Plan every method for every number of nodes and every link speed, with the stores and the model in a folder."""
+    """Plan a run for each method, number of nodes and link speed. Stores and model are in a temporary folder."""
     setup.say("writing the model")
     source = setup.place / "root" / BUCKET / OBJECT
     source.parent.mkdir(parents=True)

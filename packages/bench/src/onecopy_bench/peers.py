@@ -1,4 +1,4 @@
-"""Peers: different ways to do the same thing, and whether the packages that each one needs are installed."""
+"""Peers: the compared ways to do the same thing, and whether the packages that each one needs are installed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 class Peer:
     """A row of the tables: its name and a short description.
 
-    `needs` are modules that must be installed; a measured process imports them before the clock starts. `private` is
+    `needs` lists modules that must be installed; a measured process imports them before the clock starts. `private` is
     the private memory that the peer needs, as a share of the data.
     """
 
@@ -35,7 +35,7 @@ def module(name: str) -> Any:
 
 
 def named(peers: Iterable[P], name: str) -> P:
-    """Return the peer with a name. Raise KeyError if the name is unknown."""
+    """Return the peer with the given name. Raise KeyError if the name is unknown."""
     return {peer.name: peer for peer in peers}[name]
 
 
@@ -57,7 +57,7 @@ def installed(peers: Iterable[P], names: Iterable[str] | None = None) -> tuple[l
 
 
 def require(modules: Iterable[str], scenario: str, packages: str = "") -> None:
-    """Raise ModuleNotFoundError if packages are missing; it names them and states how to install them."""
+    """Raise ModuleNotFoundError if packages are missing. The message names them and the command that installs them."""
     if lacks := missing(modules):
         how = f"pip install {packages or ' '.join(lacks)}"
         raise ModuleNotFoundError(f"bench {scenario} needs {' and '.join(lacks)}: {how}")

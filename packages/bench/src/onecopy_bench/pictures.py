@@ -1,7 +1,7 @@
 """Draws records with matplotlib, which is imported only when a picture is drawn.
 
-It uses the Okabe-Ito colours, which colour-blind readers can tell apart. Bars begin at zero, unless their values are
-too far apart for one scale.
+Colour-blind readers can tell its colours (Okabe-Ito) apart. Bars begin at zero, unless their values are too far apart
+for one scale.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ STYLE = {
     "svg.fonttype": "none",  # text stays text
 }
 WIDTH, PER_BAR, HEAD = 9.2, 0.3, 0.75
-"""Size in inches. A README shows this width at 850 pixels, where text is still legible."""
+"""Size in inches. A README shows this width at 850 pixels; text is still legible at that size."""
 FAR = 50.0
 """Bars use a logarithmic scale if the longest is more than this many times the shortest."""
 NARROW = 34
@@ -44,7 +44,7 @@ NARROW = 34
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """A panel of bars for one measure: values and labels by row, and the names of our rows."""
+    """A panel of bars for one measure: values and labels by row, and the names of onecopy's rows."""
 
     title: str
     values: Mapping[str, float]

@@ -1,10 +1,10 @@
-"""Places to measure in: a file's own disk, a loop disk with a given readahead, and a high-latency file system.
+"""Locations of measured files: their own disk, a loop disk with a given readahead, and a high-latency file system.
 
 A *loop disk* is an ext4 file system on a loop device. Its image is unlinked as soon as it is mounted, and the kernel
 detaches the device after its last use, so a killed benchmark leaves one mount but no file. Reads bypass the page cache
 of the underlying disk (``direct-io``). Every number includes the overhead of the loop device, so compare only rows that
-were measured in the same place. `Unavailable` says why a place cannot be created; the benchmark then continues without
-it.
+were measured in the same location. If a location cannot be created, `Unavailable` states the reason, and the benchmark
+continues without it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ MEMORY = Path("/dev/shm")  # noqa: S108 - a file system in memory, not a file na
 
 
 class Unavailable(Exception):
-    """A place cannot be created on this machine or by this user; the message states the reason."""
+    """A location cannot be created on this machine or by this user; the message states the reason."""
 
 
 @contextlib.contextmanager
@@ -53,7 +53,7 @@ def undisturbed() -> Iterator[None]:
 
 
 class Spot(NamedTuple):
-    """A file at the place where it is measured."""
+    """A file in the location where it is measured."""
 
     name: str
     path: Path
@@ -61,9 +61,9 @@ class Spot(NamedTuple):
 
 
 def spot_of(name: str, source: Path, stack: contextlib.ExitStack) -> Spot:
-    """Return the file at a place, which the stack removes later. Raise Unavailable if the place cannot be created.
+    """Return the file in a location that the stack removes later. Raise Unavailable if it cannot be created.
 
-    "disk": the file where it is. "128K": a copy on a loop disk that reads 128 KiB ahead. "fuse": a copy behind a FUSE
+    "disk": the file itself. "128K": a copy on a loop disk with 128 KiB of readahead. "fuse": a copy behind a FUSE
     server that delays each answer.
     """
     if name == "disk":
@@ -80,7 +80,7 @@ def _spot_behind_fuse(source: Path, stack: contextlib.ExitStack) -> Spot:
     if not FUSE_SERVER.exists():
         raise Unavailable("the FUSE server is missing: `make stories` in a checkout builds it (needs libfuse3-dev)")
     if not MEMORY.is_dir() or shutil.disk_usage(MEMORY).free < size:
-        raise Unavailable(f"a copy behind FUSE needs {size / 1e6:.0f} MB in {MEMORY}")
+        raise Unavailable(f"a copy behind FUSE needs {size / 1e6:.0f} MB of free space in {MEMORY}")
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="onecopy-bench-", dir=MEMORY)))
     shutil.copyfile(source, folder / source.name)
     mount = stack.enter_context(high_latency(folder, FUSE_DELAY_S))

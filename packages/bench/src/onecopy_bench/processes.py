@@ -1,4 +1,4 @@
-"""The parent of measured processes: starts several workers, releases them together, and leaves none behind.
+"""The parent of measured processes: it starts several workers, releases them together, and ends all of them.
 
 `Workers` is a context manager around the processes of one sample. Each worker has its own process group, so that Ctrl-C
 reaches only the parent; at the end of the block, all workers that are still alive are killed. Any failure of a worker
@@ -153,7 +153,7 @@ class Worker:
 class Workers:
     """The processes of one sample, one for each command. They are killed when the block ends.
 
-    Each process reads the first line of its stdin. A phase may take up to `timeout` seconds.
+    Each process receives `first_line` on its stdin. A phase may take up to `timeout` seconds.
     """
 
     def __init__(self, commands: Sequence[Sequence[str]], first_line: bytes, timeout: float) -> None:
@@ -214,7 +214,7 @@ class Workers:
         return [messages[pid] for pid in self.pids]
 
     def dismiss(self) -> None:
-        """Ask all workers to exit, and wait until each has, with status 0."""
+        """Ask all workers to exit, and wait until each has exited with status 0."""
         deadline = time.monotonic() + self._timeout
         for worker in self.workers:
             worker.send(b"exit\n")

@@ -2,7 +2,7 @@
 
     python -P -m onecopy_bench.programs NAME PATH WORKERS REQUESTS
 
-starts that many workers, each of which loads the file. When all have loaded it, they answer requests one worker at a
+starts WORKERS workers, each of which loads the file. When all have loaded it, they answer requests one worker at a
 time, so that the times do not include waiting for a CPU. Then they write their measurements next to the file, and wait.
 """
 

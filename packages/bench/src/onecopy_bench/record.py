@@ -45,7 +45,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """A row, place or story that cannot be measured on this machine, with the reason."""
+    """A row, location or published measurement that cannot be measured on this machine, and the reason."""
 
     name: str
     reason: str
@@ -72,7 +72,7 @@ class Sample:
     """One row in one case in one round: numbers by name, series of repeated readings, and numbers for each process.
 
     `state` is "ok" or the kind of failure. `started` is the time at which the processes were released (ISO 8601, UTC),
-    and `idle_share` the idle share of the machine's CPU time just before.
+    and `idle_share` the idle share of the machine's CPU time just before that.
     """
 
     row: str
@@ -120,7 +120,7 @@ class Record:
 
     @property
     def rounds(self) -> int:
-        """The number of completed rounds, or before the first one, the number of requested rounds."""
+        """The number of completed rounds or, if none is complete, of requested rounds."""
         return 1 + max((sample.round for sample in self.samples), default=int(self.options["rounds"]) - 1)
 
     def absence(self, row: str, case: Case) -> str | None:
@@ -188,7 +188,7 @@ def _line_of(sample: Sample) -> str:
 
 
 def parse(text: str) -> list[Record]:
-    """Return the records in a text. Raise ValueError, which states the first line that is not part of a record."""
+    """Return the records in a text. Raise ValueError with the number of the first line that is not part of a record."""
     found: dict[str, Record] = {}
     samples: dict[str, list[Sample]] = {}
     current = ""
@@ -206,14 +206,14 @@ def parse(text: str) -> list[Record]:
                 found[current] = replace(found[current], seconds=float(plain["seconds"]))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             words = f"{error} is missing" if isinstance(error, KeyError) else str(error)[:300]
-            raise ValueError(f"line {number} is not part of a record of the format {FORMAT!r}: {words}") from None
+            raise ValueError(f"line {number} is not part of a record in format {FORMAT!r}: {words}") from None
     if not found:
-        raise ValueError(f"not a record of the format {FORMAT!r}: the file is empty")
+        raise ValueError(f"not a record in format {FORMAT!r}: the file is empty")
     return [replace(record, samples=tuple(samples[name])) for name, record in found.items()]
 
 
 def read(path: str | os.PathLike[str]) -> list[Record]:
-    """Return the records in a file. Raise OSError, or a ValueError that names the file."""
+    """Return the records in a file. Raise OSError, or ValueError with the file's path."""
     try:
         return parse(Path(path).read_text())
     except ValueError as error:
@@ -238,7 +238,7 @@ def _parse_sample(plain: dict[str, Any]) -> Sample:
 
 
 class Log:
-    """The log of a run, in a file or (None) nowhere. Each sample is written as soon as it is taken.
+    """The log of a run, in the file `path` (None: not written). Each sample is written as soon as it is taken.
 
     With `resume`, the run in the file is continued; otherwise the file is replaced.
     """
@@ -259,9 +259,9 @@ class Log:
             self._last = [plain["scenario"] for plain in map(json.loads, whole.splitlines()) if "format" in plain][-1]
 
     def begin(self, heading: Record) -> Record:
-        """Return the record to continue: the given one, or the one in the file with its samples.
+        """Return the record to continue: the file's record of the scenario with its samples, or else the given one.
 
-        Raise ValueError, which states the first difference, if the file contains a different run of the scenario.
+        Raise ValueError with the first difference if the file contains a different run of the scenario.
         """
         known = next((record for record in self.records if record.scenario == heading.scenario), None)
         if known is not None:

@@ -52,7 +52,7 @@ COMMAND, BASELINE, REWRITTEN, MAPPED = "command", "baseline", "rewritten", "mapp
 UNDER = (sys.executable, "-P", "-m", "onecopy", "run", "--quiet")
 HOLD = "Milliseconds to wait after all copies are ready, before memory is measured."
 BASE = "Another command (quoted as one word) to compare with COMMAND in each round."
-PROGRAM = "Instead of COMMAND, a program that loads a file in -n workers: with onecopy run, without it, and rewritten."
+PROGRAM = "Instead of COMMAND, run a program that loads a file in -n workers: with onecopy run, without, and rewritten."
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +71,12 @@ class Options(Settings):
         (), "Drop this file from the page cache before each start.", metavar="FILE", kind="existing", is_path=True
     )
     programs: tuple[str, ...] = option((), PROGRAM, "--program", choices=NAMES, shown=())
-    size: int = size_option("1GB", "Approximate size of the file of a --program.")
+    size: int = size_option("1GB", "Approximate size of the file that a --program loads.")
     requests: int = option(100, "Number of requests that each worker of a --program answers.")
 
 
 def plan(setup: Setup, options: Options) -> Plan:
-    """Plan a command or programs, and the baseline."""
+    """Plan the runs of a command or of programs, and of the baseline."""
     absent: list[Absent] = []
     data: dict[str, Any] = {}
     if options.programs:
@@ -183,7 +183,7 @@ def _answers(folder: Path, size: int) -> dict[str, Any]:
 
 
 def _disk_bytes(paths: Sequence[str]) -> int | None:
-    """Return the bytes read since boot from the disks that hold these files, or without files, the working folder."""
+    """Return the bytes read since boot from the disks of these files or, if none, of the working directory."""
     return sum_of(map(disk_bytes, {Path(path).stat().st_dev: path for path in paths or (os.curdir,)}.values()))
 
 
@@ -277,7 +277,7 @@ def _findings(record: Record) -> Iterator[str]:
 
 
 def _adjusted(options: Options) -> Options:
-    """Return the options of a command line. Raise UsageError if it is not valid."""
+    """Return the options of a command line. Raise UsageError if they are invalid."""
     if options.ready == "":
         raise UsageError("the text must not be empty", "--ready")
     if bool(options.command) == bool(options.programs):
@@ -297,7 +297,7 @@ SCENARIO = Scenario(
     NAME,
     """Start N copies of COMMAND, wait until they are ready, and report their memory.
 
-    The text {i} in an argument becomes the number of the copy, from 0, so that copies can use different ports and
+    In arguments, {i} is replaced with the number of the copy, from 0, so that copies can use different ports and
     folders. Without --ready, a copy is ready when it has ended with status 0. Memory includes all children of each
     copy. At the end every copy receives SIGTERM, and SIGKILL after five seconds.
 

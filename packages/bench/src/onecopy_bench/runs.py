@@ -124,7 +124,7 @@ class Attempt:
         return Path(self.stack.enter_context(tempfile.TemporaryDirectory(dir=self._place)))
 
     def back(self, more: int = 0) -> None:
-        """If the run backs memory, touch and free the memory that the trial needs, and `more` bytes."""
+        """With `--backed`, touch and free the memory that the trial needs, and `more` bytes."""
         if self._settings.backed:
             system.back_memory(round(self._trial.memory) + more)
 
@@ -134,7 +134,7 @@ class Attempt:
         self.started = datetime.now(UTC).isoformat(timespec="milliseconds")
 
     def begin(self) -> None:
-        """Back the memory and wait; for trials that do not prepare the page cache."""
+        """Call `back` and `wait`; for trials that do not prepare the page cache."""
         self.back()
         self.wait()
 
@@ -187,7 +187,7 @@ def take_sample(
     idle: IdleWait | None = None,
     hidden: Iterable[str] = (),
 ) -> Sample:
-    """Take one sample. A failure is also returned as a sample. `hidden` lists folders that its reason must not show."""
+    """Take one sample. A failure is also returned as a sample. `hidden`: folders that the reason must not show."""
     sample, attempt = Sample(trial.row, trial.case, number), Attempt(trial, settings, place, idle or IdleWait(0))
     available = page_cache.available_memory()
     try:

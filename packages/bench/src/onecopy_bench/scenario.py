@@ -47,7 +47,7 @@ def argument(metavar: str, default: Any = "", **more: Any) -> Any:
 
 
 def size_option(default: str, words: str, *flags: str) -> Any:
-    """Return a dataclass field for a number of bytes. The help shows the default as it is written here."""
+    """Return a dataclass field for a number of bytes. The help shows the text of `default`."""
     return option(int(parse_size(default)), words, *flags, kind="size", shown=default)
 
 
@@ -131,7 +131,7 @@ class Scenario:
     """A scenario, which is a command of `onecopy bench`.
 
     `options` contains the defaults; fields created by `option` become options of the command. `plan` writes the files,
-    creates the places and returns the plan of a run. Given a record, `described` describes its data in words, `tables`
+    prepares locations and returns the plan of a run. Given a record, `described` describes its data in words, `tables`
     returns the tables, `findings` the results as sentences, `limits` their limits, and `status` the exit status. `draw`
     draws a record into a matplotlib figure. `measures` computes further numbers of a sample by name. `adjust` checks
     the options of the command line, and returns adjusted options or raises UsageError. `without` names options that the

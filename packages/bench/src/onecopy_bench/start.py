@@ -1,11 +1,11 @@
 """`onecopy bench start`: measure a program that does other work before it copies all weights from a cold file.
 
-The methods differ in when reading begins and in which process reads: during the copy, when the weights are needed, or
+The methods differ in which process reads, and in when it begins: during the copy, when the weights are needed, or
 from the very start, in parallel with the work. The file is evicted before each sample, and the sample verifies this.
 "read" counts the bytes that the device reads for any process.
 
-The work consists of compiling source code, which holds the GIL, as imports do. The amount of work is fixed instead of
-its duration, so that any slowdown caused by warming is visible; `pace` determines the amount. Weights are copied piece
+The work consists of compiling source code, which holds the GIL, as imports do. Its amount is fixed, but not its
+duration, so that any slowdown caused by warming is visible; `pace` determines the amount. Weights are copied piece
 by piece into one buffer, as for an upload to a device. Computing checksums is not part of the measured times.
 """
 
@@ -69,7 +69,7 @@ def _warming(path: str) -> Any:
 
 
 def _willneed(path: str) -> mmap.mmap:
-    """Request the whole file with one call, as programs commonly do."""
+    """Request the whole file with one madvise call, as programs commonly do."""
     with open(path, "rb") as file:  # noqa: PTH123 - text
         mapped = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
     mapped.madvise(mmap.MADV_WILLNEED)
@@ -162,7 +162,7 @@ def steps(method: str, path: str = "", piece: int = 1, units: int = 0) -> Steps:
 
 
 NAMES = tuple(method.name for method in METHODS)
-PLACE = "Place of the weights: the disk, a loop disk that reads 128 KiB ahead, a slow FUSE server (needs root)."
+PLACE = "Location of the weights: the disk, a loop disk with 128 KiB of read-ahead, or a slow FUSE server (needs root)."
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ class Options(Settings):
 
 
 def plan(setup: Setup, options: Options) -> Plan:
-    """Write the weights and plan every method in every place."""
+    """Write the weights and plan a run for each method and location."""
     setup.say("writing the weights")
     source = setup.place / "weights.bin"
     write(source, options.size)
@@ -254,7 +254,7 @@ def _described(record: Record) -> str:
 
 SCENARIO = Scenario(
     NAME,
-    """Measure the start of a program: other work, and then a copy of all weights out of a cold file, as to a device.
+    """Measure a program's start: other work, and then a copy of all weights from a cold file, as for a device.
 
     The file is not warmed, warmed when it is needed, or warmed from the start, in parallel with the work. The
     peers are numpy.fromfile and `cat` in the background. Each sample is a fresh process, and the file is evicted

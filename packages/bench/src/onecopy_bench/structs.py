@@ -77,7 +77,7 @@ def build(program: Path, folder: Path, options: Options) -> dict[str, int]:
 
 
 def plan(setup: Setup, options: Options) -> Plan:
-    """Build the files and plan their trials. Raise FileNotFoundError, with build instructions, without the program."""
+    """Build the files and plan their trials. Raise FileNotFoundError if the program is missing."""
     program = Path(options.program or BUILT).absolute()
     if not os.access(program, os.X_OK) or program.is_dir():
         raise FileNotFoundError(f"{program.name} is missing: build it in a checkout ({BUILD}), or pass its path")
@@ -108,7 +108,7 @@ def _note(name: str, unit: float) -> Callable[[Sample], float | None]:
 
 
 def _all_ms(sample: Sample) -> float | None:
-    """Return the time until all queries were answered, or None for a row of an older record without this number."""
+    """Return the time until all queries were answered, or None if an older record lacks this number."""
     return slowest("resident_ns")(sample) if all("checksum" in each for each in sample.processes) else None
 
 
@@ -133,7 +133,7 @@ COLUMNS: tuple[Column, ...] = (
     ("major\nfaults", per_sample(total("major_faults", 1))),
     ("read from\ndisk MB", plain("disk_bytes", MB)),
 )
-"""Times are in milliseconds since the start; memory is the total of all processes, minus that of empty ones."""
+"""Times are in milliseconds since the start; memory is the total of all processes, minus that of empty processes."""
 
 
 def _tables(record: Record) -> Iterator[Table]:

@@ -79,7 +79,7 @@ def facts(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def known_facts(facts: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the known facts about a machine and its disk, for use in a sentence."""
+    """Return the known facts about a machine and its disk, for a sentence."""
     memory, ahead = facts.get("memory_bytes"), facts.get("read_ahead_bytes")
     known = (
         facts.get("cpu"),

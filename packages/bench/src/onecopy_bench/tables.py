@@ -78,7 +78,7 @@ def per_sample(value: Callable[[Sample], float | None]) -> Compute:
 
 
 def plain(name: str, unit: float = 1.0) -> Compute:
-    """Return a function that reads a number from every sample, in a unit."""
+    """Return a function that reads a number from every sample and divides it by a unit."""
     return per_sample(lambda sample: sample.numbers[name] / unit if name in sample.numbers else None)
 
 

@@ -29,7 +29,7 @@ WIDTH, LONGEST, EDGE = 720, 540, 24
 
 
 def draw(title: str, bars: Mapping[str, float], unit: str, source: str) -> str:
-    """Draw a labelled bar for each value. The first bar has another colour than the others.
+    """Draw a labelled bar for each value. The first bar has a different colour from the others.
 
     Examples
     --------

@@ -1,9 +1,9 @@
-"""Where a file's data is, and the checksum of the touched bytes, by which every loader is verified.
+"""The location of a file's data, and the checksum of the touched bytes, with which every loader is verified.
 
 A comparison of loaders is fair only if all of them read the same bytes. Therefore the parent parses the header of a
 safetensors file once, with the short reader below and not with the code under test, and each worker receives the table
 of names, offsets and lengths. Any other file is treated as one piece. The reader validates nothing: if it cannot parse
-a header, the file is treated as one piece, and the loaders report what is wrong with it.
+a header, the file is treated as one piece, and the loaders report the error.
 
 A file counts as read when one byte of each of its 4 KiB pages has been read. This must take little time compared with
 the measured loading, and its result must depend only on the file, so that a copy, a mapping and a tensor at an odd
@@ -44,7 +44,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """The contents of a file: its kind, its size in bytes, and its pieces, in the order in which they are touched."""
+    """The contents of a file: its format, its size in bytes, and its pieces in the order in which they are touched."""
 
     kind: Kind
     size: int
@@ -90,7 +90,7 @@ def checksum_of_piece(name: str, touched: bytes) -> int:
 
 
 def touch_array(name: str, array: NDArray[np.generic]) -> int:
-    """Touch every page of an array and return its CRC-32. Only the touched bytes are copied."""
+    """Touch every page of an array, and return the CRC-32 of the touched bytes, which are the only bytes copied."""
     flat = array.reshape(-1).view(np.uint8)
     return checksum_of_piece(name, flat[::STRIDE].tobytes() + flat[-1:].tobytes())
 
@@ -115,7 +115,7 @@ def checksum_of_file(path: str | os.PathLike[str], layout: Layout) -> int:
 
 
 def read_exactly(fd: int, view: memoryview, offset: int) -> None:
-    """Fill `view` from `offset` in the file. Raise EOFError, which states the position, if the file ends early."""
+    """Fill `view` with the file's bytes from `offset`. Raise EOFError with the position if the file ends early."""
     done = 0
     while done < len(view):
         got = os.preadv(fd, [view[done:]], offset + done)

@@ -1,15 +1,15 @@
 """The loaders that `bench open` compares: onecopy, its peers, O_DIRECT reads and a control.
 
 A loader opens a job's file, keeps it open, and yields every piece as an array of bytes, in the order given by the job.
-The first clock measures `open`, which returns as soon as the caller could request an array. The second clock runs until
-every page has been read: it measures `warm`, if the loader has it, and then touching each page, which is the same code
-for all loaders. The measured process imports the packages of its loader by name before the clocks start.
+The first clock measures `open`, which returns as soon as the caller could request an array. The second clock measures
+`warm`, if the loader defines it, and then the reading of one byte per page, for which all loaders use the same code.
+The measured process imports the packages of its loader by name before the clocks start.
 
 * `ROWS` lists the loaders that are compared.
-* `CEILINGS` read the same file with O_DIRECT, past the page cache. "fresh" reads 8 MiB at a time into new anonymous
+* `CEILINGS` read the same file with O_DIRECT, without the page cache. "fresh" reads 8 MiB at a time into new anonymous
   memory of the file's size, in 2 MiB pages if the kernel provides them. The data stays, so no copying loader can be
   faster. "reused" repeatedly reads into one 4 MiB buffer per thread, so it measures only the device.
-* `CONTROLS` touch fresh anonymous memory without any I/O, as every copying loader must. On a virtual machine whose host
+* `CONTROLS` only touch fresh anonymous memory, as every copying loader also must. On a virtual machine whose host
   reclaims free pages, this can be slower than reading from the disk. On such a machine, the times of copying loaders,
   and their ratios to mapping loaders, do not apply to other machines.
 """
@@ -44,7 +44,7 @@ ONECOPY = (
     "onecopy.files.mapping",
     "onecopy.files.page_cache",
 )
-"""The modules that onecopy loads on first use, which must not be part of the measured time."""
+"""Modules that onecopy imports on first use. Importing them must not be part of the measured time."""
 SECTOR = 4096
 """O_DIRECT needs offsets, lengths and addresses in multiples of the device's block; 4 KiB suits all devices."""
 FRESH_READ, REUSED_BUFFER = 8 << 20, 4 << 20
@@ -55,7 +55,7 @@ CONTROL_BYTES = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A worker's input: the file, its kind, and its pieces (see `layout`) in the order in which they are touched."""
+    """A worker's input: the file, its format, and its pieces (see `layout`) in the order in which they are touched."""
 
     path: str
     kind: Kind
@@ -66,8 +66,8 @@ class Job:
 class Opened(NamedTuple):
     """An open file, as returned by a loader.
 
-    `arrays` yields each piece's name and data; it is None if the loader keeps no data. `warm`, which the second clock
-    includes, runs before the pages are touched and returns notes. `keep` stays alive while memory is measured.
+    `arrays` yields each piece's name and data; it is None if the loader keeps no data. `warm` runs before the pages are
+    touched, is measured by the second clock, and returns notes. `keep` stays alive while memory is measured.
     """
 
     arrays: Callable[[], Iterable[Location]] | None
@@ -87,7 +87,7 @@ class Loader(Peer):
     The measured process imports the `optional` modules that are installed. With the role "row", all processes load at
     the same time; a "ceiling" or "control" runs in one process. `reads_pt`: the loader needs the tensors as a .pt file
     (see `trials.pt_file`). `uses_cache`: the loader uses the page cache, so its state must be prepared. `by_request`:
-    the row is measured only if named. `command` is a program that runs instead of `trials` (see `trials.trial_of`).
+    the row is measured only if `--only` names it. `command`: a program that runs instead of `trials` (see `trial_of`).
     """
 
     open: Callable[[Job], Opened] = open_nothing
@@ -177,7 +177,7 @@ def open_first_touch(job: Job, *, huge: bool) -> Opened:
 
 
 def bytes_of(tensors: Tensors, job: Job) -> Callable[[], Iterable[Location]]:
-    """Yield a job's pieces from torch tensors, as bytes and without a copy."""
+    """Yield a job's pieces from torch tensors, as bytes, without copying."""
     torch = module("torch")
 
     def arrays() -> Iterable[Location]:
@@ -224,7 +224,7 @@ def _open_whole(job: Job, *, load: Callable[[str, type[np.uint8]], NDArray[np.ui
 
 
 def open_file(job: Job, *, mode: str = "map", warm: bool = False, verify: bool = False) -> Opened:
-    """Open a file with onecopy. `warm` populates the mapping before the touches; `verify` also compares checksums."""
+    """Open a file with onecopy. `warm` populates the mapping first; `verify` also compares checksums."""
     onecopy = module("onecopy")
     if job.kind == "safetensors":
         file = onecopy.open(job.path, mode=mode)
@@ -358,5 +358,5 @@ CEILINGS = (
     _ceiling("reused", "reused 4 MiB buffers", 0.0, open_direct_reused, 1),
     _ceiling("reused", "reused 4 MiB buffers", 0.0, open_direct_reused, 8),
 )
-"""The fastest variants in our records: a virtual disk is read fastest with one thread, a fast disk with several."""
+"""The fastest variants measured so far: one thread reads a virtual disk fastest, several threads a fast disk."""
 CONTROLS = (_control("4k", "4 KiB", huge=False), _control("huge", "2 MiB", huge=True))

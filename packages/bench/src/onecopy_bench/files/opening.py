@@ -2,8 +2,8 @@
 
 Each row is onecopy or an installed peer, measured with N simultaneous processes in each case. The O_DIRECT ceilings and
 the first-touch control are each measured with one process. Times are those of the slowest process. Memory is the sum
-over all processes, minus the memory of empty interpreters. If the control shows that fresh memory is slow here, the
-table omits ratios of copying rows to mapping rows, because they would not hold on other machines.
+over all processes, minus the memory of empty interpreters. If the control shows that fresh memory is slow on this
+machine, the table omits ratios of copying rows to mapping rows, because they would not hold on other machines.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from onecopy_bench.worker import SampleError
 NAME = "open"
 GIB = 2**30
 OURS = ("map", "map+warm")
-"""The rows that show the recommended use of onecopy. Other times are multiples of the faster of the two."""
+"""The rows that show the recommended use of onecopy. Times are compared with the faster of the two."""
 OF_ONECOPY = (*OURS, "map+verify", "copy")
 SLOW_MEMORY_GB_PER_S = 3.0
 """Below this first-touch rate, the times of copying loaders do not apply to other machines."""
@@ -61,9 +61,9 @@ def cases_of(record: Record) -> list[Case]:
 
 
 def claimed_ratio(record: Record, row: str, case: Case) -> Spread | None:
-    """Return a row's median time as a multiple of our best time, or None if there is no such ratio.
+    """Return a row's median time as a multiple of onecopy's best time, or None if either was not measured.
 
-    Copying rows have no ratio if the copy times of this machine do not apply to other machines.
+    Also return None for a copying row if the copy times of this machine do not apply to other machines.
     """
     times = [time for name in OURS if (time := median(resident, record, name, case))]
     time, held = median(resident, record, row, case), median(private, record, row, case)
@@ -86,13 +86,13 @@ def touch_rates(record: Record) -> dict[str, Spread]:
 
 
 def times_carry_over(record: Record) -> bool:
-    """Return whether fresh memory is known to be fast enough here for copy times to apply to other machines."""
+    """Return whether fresh memory is known to be fast enough for copy times to apply to other machines."""
     rates = touch_rates(record)
     return bool(rates) and all(rate.median >= SLOW_MEMORY_GB_PER_S for rate in rates.values())
 
 
 def first_touch(record: Record) -> Iterator[str]:
-    """Yield the speed of touching fresh memory, and whether copy times apply to other machines."""
+    """Yield a sentence with the speed of fresh memory, and with whether copy times apply to other machines."""
     rates = touch_rates(record)
     words = ", ".join(f"{r.median:.1f} ({r.low:.1f}-{r.high:.1f}) GB/s for {name}" for name, r in rates.items())
     slow = (
@@ -207,9 +207,9 @@ class Options(Settings):
     timeout: float = 120.0
     idle_wait: float = 30.0
     file: str = argument("FILE")
-    processes: tuple[int, ...] = option((4,), "Processes that load the file at once.", "-n", "--processes")
+    processes: tuple[int, ...] = option((4,), "Number of processes that load the file together.", "-n", "--processes")
     cold: bool = option(False, "Evict the file before each sample, and check that it is not cached.")
-    warm: bool = option(False, "Fill the cache before each sample, the default; with --cold, measure both.")
+    warm: bool = option(False, "Fill the cache before each sample (the default); with --cold, measure both states.")
     only: tuple[str, ...] = option((), "Measure only this row.", kind="text", metavar="ROW")
     brief: bool = option(False, "Print one small table and one sentence; skip O_DIRECT readings.")
     caches: tuple[Cache, ...] = ("warm",)
@@ -217,7 +217,7 @@ class Options(Settings):
 
 
 def plan(setup: Setup, options: Options) -> Plan:
-    """Plan the measurement of a file, tensor by tensor if possible. Raise ValueError if it is empty or a folder."""
+    """Plan the measurement of a file, tensor by tensor if possible. Raise ValueError for an empty file or a folder."""
     path = Path(options.file)
     layout = layout_of(path)
     checksum = checksum_of_file(path, layout)
@@ -255,7 +255,7 @@ def _jobs_of(setup: Setup, job: Job, chosen: Sequence[Loader]) -> tuple[dict[str
 
 
 def layout_of(path: str | os.PathLike[str]) -> Layout:
-    """Return the file's layout. Raise ValueError if it is empty or not a file, FormatError if it is damaged."""
+    """Return a file's layout. Raise ValueError if it is empty or not a regular file, FormatError if it is damaged."""
     if not Path(path).is_file() and Path(path).exists():
         raise ValueError(f"{os.fspath(path)} is not a regular file")
     layout = read_layout(path)

@@ -48,7 +48,7 @@ def prepare(loader: Loader) -> None:
 
 
 def load(loader: Loader, job: Job) -> tuple[dict[str, Any], object]:
-    """Load and touch the file. Return the times and counters, and an object that must stay alive."""
+    """Load and touch the file. Return the times and counters, and an object that keeps the data alive."""
     before, checksum = resource.getrusage(resource.RUSAGE_SELF), None
     start = perf_counter_ns()
     opened = loader.open(job)
@@ -70,7 +70,7 @@ def load(loader: Loader, job: Job) -> tuple[dict[str, Any], object]:
 
 
 def steps(loader: Loader, job: Job) -> Steps:
-    """Load a job's file, read each of its pages, and hold it."""
+    """Load a job's file, read each of its pages, and keep it loaded."""
     prepare(loader)
     yield "ready", {}
     message, held = load(loader, job)
@@ -150,7 +150,7 @@ def _reading_of(message: dict[str, Any], empty: proc.Rollup, held: proc.Rollup) 
 
 @contextlib.contextmanager
 def pt_file(job: Job) -> Iterator[Job]:
-    """For the duration of the block, write a job's tensors to a .pt file on the same disk, and yield the file's job.
+    """Write a job's tensors to a .pt file on the same disk, yield a job for that file, and remove it after the block.
 
     Raise SampleError or OSError if the file cannot be written.
     """

@@ -52,13 +52,13 @@ def coco(count: int, seed: int = 0) -> Iterator[dict[str, Any]]:
 
 
 def checksum(position: int, row: Any) -> int:
-    """Return the CRC-32 of a row and its position. Raise ValueError unless it consists of Python's plain types."""
+    """Return the CRC-32 of a row and its position. Raise ValueError if marshal cannot write the row."""
     return zlib.crc32(marshal.dumps(row, PLAIN), position & 0xFFFFFFFF)
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Rows in a file of pickles with `CHUNK` rows each. `pickled` is the total size of all separately pickled rows.
+    """Rows in a file of pickles with `CHUNK` rows each. `pickled`: their total size if pickled separately.
 
     A second file with the suffix `SUMS` contains, for each row, the sum of the checksums up to that row.
     """

@@ -43,11 +43,11 @@ _KEY = struct.Struct(">Q").pack
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder(Peer):
-    """One way to hold rows: given the source and a folder, `ready` returns them.
+    """One way to hold rows: given the source and a folder, `ready` returns the rows.
 
     `keeps`: later processes find the files in the folder. `alone`: one rank builds for all ranks, although no files are
-    kept. `builds`, `leaks` and `copied` are the memory and files needed for preparation, and the private memory of a
-    forked worker and of a newly started worker, as multiples of the size of the pickled rows. They ensure that samples
+    kept. As multiples of the size of the pickled rows: `builds` is the memory and file space that preparation needs,
+    `leaks` the private memory of a forked worker, and `copied` that of a newly started worker. They ensure that samples
     fit into the machine's memory.
     """
 
@@ -209,7 +209,7 @@ def _led(source: Source, folder: Path) -> Any:
 
 
 def _answer(listener: Listener, rows: Any) -> None:
-    """Give a handle to each process that connects."""
+    """Send a handle to each process that connects."""
     while True:
         with listener.accept() as other:
             other.send_bytes(ForkingPickler.dumps(rows))

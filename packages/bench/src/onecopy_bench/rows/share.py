@@ -2,8 +2,8 @@
 
 Each sample is a job of one or several ranks, as torchrun starts them, each with its workers. All ranks prepare the rows
 and start their workers, which read all rows. Then all processes hold the rows while the whole job is measured. The job
-is then started a second time in the same folder, where it finds the files of the first run. A similar job that holds
-ten rows is subtracted from each result.
+is then started a second time in the same folder, where it finds the files of the first run. The result of a similar
+job that holds ten rows is subtracted from each result.
 
 As in "Demystify RAM usage in multi-process data loaders", workers read each row and pickle it, which changes the
 reference count of every object in it, just as sending it to the main process would. In addition, the checksum of each
@@ -162,7 +162,7 @@ class Options(Settings):
 
 
 def plan(setup: Setup, options: Options) -> Plan:
-    """Write the rows, and plan every holder in every case."""
+    """Write the rows, and plan a run for each holder and case."""
     source = data.write(setup.place, data.coco(options.rows), lambda seen: setup.say("rows", seen, options.rows))
     chosen, absent = installed(HOLDERS, (*options.peers, EMPTY.name))
     sums = source.sums()
@@ -200,7 +200,7 @@ def _take(
 
 
 def _start_job(arguments: dict[str, Any], ranks: int, options: Options, sums: Sums) -> dict[str, float | None]:
-    """Start a job once, and return its times and memory, which without workers cover only preparing the rows."""
+    """Start a job once. Return its times and memory; without workers, they cover only the preparation of the rows."""
     with start_workers(__name__, ranks, options.timeout, **arguments) as workers:
         peak = Peak(workers.family)
         loaded = workers.step("loaded", peak.poll)
@@ -220,11 +220,11 @@ def _start_job(arguments: dict[str, Any], ranks: int, options: Options, sums: Su
 
 
 def _pace(passed: Sequence[dict[str, Any]], sums: Sums) -> dict[str, float | None]:
-    """Compare the rows that were read with those written, and return the rates. Raise SampleError if they differ."""
+    """Compare the rows that were read with the written rows, and return the rates. Raise SampleError if rows differ."""
     passes = [Pass(*each) for message in passed for each in message["passes"]]
     for each in passes:
         if each.rows >= len(sums) or each.total != int(sums[each.rows]):
-            raise SampleError("wrong data", f"the checksums of the first {each.rows} rows differ from the written ones")
+            raise SampleError("wrong data", f"the checksums of the first {each.rows} rows differ from those written")
     return {
         "last_first_ns": max(message["last_first_ns"] for message in passed),
         "rows_read": min(each.rows for each in passes),

@@ -28,10 +28,10 @@ MOST_DRAWN = 4
 
 
 class Figures(NamedTuple):
-    """A summary's figures as text: published, reproduced here, and onecopy here; missing ones are "".
+    """A summary's figures as text: published, reproduced on this machine, and onecopy's; missing ones are "".
 
     `sentence` is the summary in words, if all of it was measured. `ahead` states whether the published method is best
-    here, and whether onecopy is; if they differ by at most 5 %, both are.
+    on this machine, and whether onecopy is; if they differ by at most 5 %, both are.
     """
 
     words: str
@@ -213,5 +213,5 @@ def save(stories: Stories, shown: Sequence[Story], path: str | os.PathLike[str])
         if (record := stories.of(story)) is not None
     }
     if not parts:
-        raise ValueError("cannot draw a picture because no story was measured")
+        raise ValueError("cannot draw a picture: no published measurement was repeated")
     pictures.save(path, pictures.draw_stacked, parts)

@@ -1,4 +1,4 @@
-"""Runs stories. A run's file contains a record with a sample for each story, and the record of each scenario."""
+"""Runs stories. A run file contains a record with a sample for each story, and the record of each scenario."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def stories_of(found: Iterable[Record]) -> Stories:
 
 
 def read(path: str | os.PathLike[str]) -> Stories:
-    """Read the file of a run. Raise a ValueError that names the file if it is not the file of a run."""
+    """Read a run file. Raise a ValueError that names the file if it is not a run file."""
     try:
         return stories_of(read_records(path))
     except ValueError as error:

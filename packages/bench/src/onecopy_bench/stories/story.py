@@ -1,4 +1,4 @@
-"""Defines a story: a published measurement, how it is measured here, and which results carry over to other machines.
+"""Defines a story: a published measurement, how it is repeated, and which results carry over to other machines.
 
 Stories are text files in `figures/`, without code.
 """
@@ -87,7 +87,7 @@ class Story:
     A scenario measures the story with `options`, or in a quick run with `quick`; `command` runs only that scenario. The
     published figures in the lines come from the first source. The table has a column for each metric and a row for each
     line; `summaries` summarise it. `carries` describes results that also hold on other machines, and `changes` results
-    that do not. `amount` consists of a number in the record's data and the noun that it counts.
+    that do not. `amount` names a number in the record's data, and the noun that it counts.
     """
 
     scenario: Scenario
@@ -120,12 +120,12 @@ class Story:
         return Spread.of(value / metric.divisor for value in values if value is not None)
 
     def size(self, record: Record) -> str:
-        """Return the amount of measured data, for use in a headline."""
+        """Return the size of the measured data, for a headline."""
         name, counts = self.amount
         return size(record.data[name]) if counts == "bytes" else f"{record.data[name]:,} {counts}"
 
     def run(self, place: Path, scale: Scale, watch: Watch, log: Log) -> Record:
-        """Measure the story in a folder. Raise ModuleNotFoundError, RuntimeError or OSError if that is not possible."""
+        """Measure the story in a folder. Raise ModuleNotFoundError, RuntimeError or OSError if this fails."""
         chosen: dict[str, Any] = {"rounds": 3} | self.options | (self.quick | {"rounds": 1} if scale.quick else {})
         chosen |= {"idle_wait": scale.idle_wait, "seed": scale.seed}
         chosen |= {"rounds": scale.rounds} if scale.rounds else {}
