@@ -269,7 +269,7 @@ def test_a_file_of_one_array_is_an_image(tmp_path):
     with pytest.raises(ValueError, match="no level 1"):
         oc.images.open(tmp_path / "a.oc", 1)
     oc.save(tmp_path / "b.oc", {"a": pixels, "b": pixels})
-    with pytest.raises(oc.FormatError, match="not an image: none of the 2 arrays is called 'data'"):
+    with pytest.raises(oc.FormatError, match="not an image: none of the 2 arrays is named 'data'"):
         oc.images.open(tmp_path / "b.oc")
 
 

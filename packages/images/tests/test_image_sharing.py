@@ -281,7 +281,7 @@ DATASET = {
         ({"data": np.zeros(3)}, "not a dataset of images"),
         (DATASET | {"offsets": DATASET["offsets"] + 1}, "do not match the pixels"),
         (DATASET | {"shapes": DATASET["shapes"] + 1}, "do not match the pixels"),
-        (DATASET | {"errors": np.frombuffer(b"{", np.uint8)}, "list of damaged images"),
+        (DATASET | {"errors": np.frombuffer(b"{", np.uint8)}, "list of undecodable images"),
     ],
 )
 def test_a_file_that_is_no_dataset_or_lies_about_its_shapes_is_refused(tmp_path, arrays, words):

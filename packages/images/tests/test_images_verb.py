@@ -115,7 +115,7 @@ def test_a_small_picture_is_written(onecopy_command, folder, tmp_path):
     assert np.array_equal(seen, oc.images.thumbnail(scene()[:100, :100], 25))
     again = onecopy_command("images", "view", folder / "t7.tif", "-o", tmp_path / "a.png")
     assert again.returncode == 1
-    assert "--force replaces it" in again.stderr
+    assert "use --force to replace it" in again.stderr
     assert sorted(path.name for path in tmp_path.glob("a.png*")) == ["a.png"]
 
 

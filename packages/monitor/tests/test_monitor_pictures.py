@@ -289,10 +289,10 @@ def test_plot_draws_by_the_ending_and_reports_a_cut_recording(recorded, tmp_path
     ("words", "status", "message"),
     [
         (["plot", "a", "-o", "x.gif"], 2, "must end in .svg, .html, .png"),
-        (["plot", "a", "-o", "no/x.svg"], 2, "the folder of 'no/x.svg' does not exist"),
+        (["plot", "a", "-o", "no/x.svg"], 2, "the parent of 'no/x.svg' does not exist"),
         (["plot", "empty", "-o", "x.svg"], 1, "empty: the recording has no samples"),
         (["plot", "missing", "-o", "x.svg"], 1, "missing: No such file or directory"),
-        (["diff", "a", "foreign"], 1, "foreign: line 1: not a recording of onecopy"),
+        (["diff", "a", "foreign"], 1, "foreign: line 1: not a onecopy recording"),
         (["plot", "a", "-o", "folder.svg"], 1, "folder.svg: Is a directory"),
     ],
 )

@@ -116,7 +116,7 @@ def last(text: bytes) -> bytes:
     ("number", "line", "message"),
     [
         (0, "[]", "line 1: expected an object, found a list"),
-        (0, '{"hello": 1}', "line 1: not a recording of onecopy: 'format' is None"),
+        (0, '{"hello": 1}', "line 1: not a onecopy recording: 'format' is None"),
         (0, '{"format": "onecopy memory", "version": 2}', "version 2 is newer than 1"),
         (0, '{"format": "onecopy memory", "version": true}', "'version' must be a whole number"),
         (0, '{"format": "onecopy memory", "version": 1, "columns": ["rss"]}', "'columns' is"),

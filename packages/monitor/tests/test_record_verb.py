@@ -121,7 +121,7 @@ def test_a_file_that_is_there_stays_unless_forced(tmp_path):
     path.write_text("precious")
     status, out, err = run(path, *python("print('ran')"))
     assert (status, out) == (1, "")
-    assert f"{path}: " in err
+    assert f"{path} exists: " in err
     assert "--force" in err
     assert path.read_text() == "precious"
     assert run(path, "-q", "--force", *python("print('ran')"))[:2] == (0, "ran\n")

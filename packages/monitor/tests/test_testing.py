@@ -237,7 +237,7 @@ def build():
     output = project(CACHED + tests + EIGHT_USES, plugins=XDIST)
     assert "8 failed" in output
     assert output.count("KeyError: 'no such gene'") >= 8
-    assert output.count("RuntimeError: cannot build the object: its function failed in this run") >= 7
+    assert output.count("RuntimeError: cannot build the object: the function failed in this run") >= 7
     assert len(noted(tmp_path, "tried")) == 1
     assert len(set(noted(tmp_path, "began"))) == 8
     (tmp_path / "repaired now").touch()

@@ -142,4 +142,4 @@ def test_parquet_without_pyarrow_reports_what_is_missing(tmp_path, python):
         """,
         tmp_path / "rows.parquet",
     )
-    assert answer == "reading Parquet files needs pyarrow: pip install pyarrow\n"
+    assert answer == "reading Parquet files requires pyarrow: pip install pyarrow\n"

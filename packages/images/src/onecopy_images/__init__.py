@@ -19,8 +19,8 @@ and ``onecopy.images``.
 * `thumbnail` creates a small 8-bit picture of an image of any size.
 
 Tiles are arrays, paths of images, or functions that return arrays. Images are read by tifffile with imagecodecs, Pillow
-or pyvips (``pip install 'onecopy-images[vips]'``). Each library is imported when it decodes an image, so opening an
-image that is already decoded does not import any.
+or pyvips (``pip install 'onecopy-images[vips]'``). A library is imported when it decodes an image; opening an
+image that is already decoded imports none of them.
 
 **When not to use it.** For images that are read only once, call the library directly. To read parts of slides that are
 too large to store in decoded form, use `tifffile` or OpenSlide, which decode only those parts. To correct illumination,

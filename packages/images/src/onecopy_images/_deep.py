@@ -47,7 +47,7 @@ def fill(path: str, level: int, into: NDArray[Any], report: Callable[[int], None
 
 
 def header(path: str) -> tuple[int, int, int, int]:
-    """Return the height, width, samples and bits (negative: signed) of a PNG or JPEG 2000 file; else zeros."""
+    """Return the height, width, samples and bits (negative: signed) of a PNG or JPEG 2000 file; zeros for others."""
     with open(path, "rb") as file:  # noqa: PTH123 - text
         head = file.read(4096)
     try:

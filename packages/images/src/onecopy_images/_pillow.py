@@ -97,7 +97,7 @@ def decoded(path: str, form: Form) -> tuple[tuple[int, ...], str, Iterator[NDArr
 def _arrays(image: Image.Image, rows: int) -> Iterator[NDArray[Any]]:
     """Yield the pixels of a decoded image in read-only arrays with this number of rows.
 
-    One array of a large image would triple its memory, and glibc would return this to the kernel after each image.
+    Converting a large image at once would triple its memory, and glibc would return that memory after each image.
     """
     if rows >= image.height:
         yield np.asarray(image)

@@ -127,7 +127,7 @@ def each_for(path: str | os.PathLike[str]) -> Iterator[Codec]:
 
 
 def pillow(path: str) -> Codec:
-    """Return the Pillow codec. Raise CodecError, which names the image, if Pillow is not installed."""
+    """Return the Pillow codec. Raise CodecError with the image's path if Pillow is not installed."""
     codec = installed(PILLOW)
     if codec is None:
         raise CodecError(f"cannot convert the image without Pillow: {_INSTALL}", Kind.UNSUPPORTED, path=path)

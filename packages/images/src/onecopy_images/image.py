@@ -113,7 +113,7 @@ class Facts(NamedTuple):
         """
         if len(file) != 1 and NAME not in file:
             raise FormatError(
-                f"not an image: none of the {len(file)} arrays is called {NAME!r}", Kind.NOT_THIS_FORMAT, path=file.path
+                f"not an image: none of the {len(file)} arrays is named {NAME!r}", Kind.NOT_THIS_FORMAT, path=file.path
             )
         entry = file.entry(NAME if NAME in file else next(iter(file)))
         in_numpy, *_ = TYPES.get(entry.dtype, (None,))
@@ -361,7 +361,7 @@ class Images(Closeable):
         try:
             return {int(number): str(reason) for number, reason in json.loads(text).items()}
         except (ValueError, AttributeError) as error:
-            raise FormatError(f"the list of damaged images is damaged: {error}", path=self.file.path) from None
+            raise FormatError(f"the list of undecodable images is damaged: {error}", path=self.file.path) from None
 
     # --- the file -------------------------------------------------------------------------------------------------
 

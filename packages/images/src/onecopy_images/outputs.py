@@ -70,7 +70,7 @@ class Output(Closeable):
     def __init__(self, array: NDArray[Any], shares: list[Share]) -> None:
         self._array = array
         self.shares = shares
-        """The shares in writing order. They may be smaller than the shares in the `Work`."""
+        """The visible parts in writing order. They may be smaller than those in the `Work`."""
 
     def put(self, place: Rectangle, pixels: NDArray[Any]) -> None:
         """Write pixels into a rectangle."""
@@ -159,7 +159,7 @@ class FileOutput(ScratchOutput):
         return Finished(path=path)
 
     def _named(self, error: BaseException) -> BaseException:
-        """Add the target's name to an error, because encoders' errors contain no name or the temporary file's name."""
+        """Add the target's name to an error, because encoders' errors contain no name, or the temporary file's."""
         if isinstance(error, OSError):
             error.filename = str(self._target)
         return error
@@ -234,7 +234,7 @@ def _canvas(
 
 
 def _rows_at_a_time(canvas: Scratch, work: Work, *, ours: bool) -> tuple[list[Share], Window | None]:
-    """Return the shares in writing order, and a window if only some rows of the canvas may be in memory.
+    """Return the visible parts in writing order, and a window if only some rows of the canvas may be in memory.
 
     No window is used if too many rows would be partly written at a time (tiles in memory are cut to avoid that), or if
     the window would overwrite the caller's pixels that no tile covers.

@@ -65,7 +65,7 @@ class Mosaic(Closeable):
     hidden: tuple[int, ...]
     """Numbers of the tiles that were not decoded, because other tiles cover them completely."""
     covered: int
-    """Number of pixels that tiles cover. The others are zero, or unchanged in `out`."""
+    """Number of pixels that tiles cover. All other pixels are zero, or unchanged in `out`."""
     seconds: float
     """Duration of the whole call in seconds."""
     _close: Callable[[], None]

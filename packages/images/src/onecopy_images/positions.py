@@ -25,7 +25,7 @@ class Edge(NamedTuple):
     weight: float
     """Priority in the spanning tree: higher weights are used first."""
     verified: bool
-    """False if the shift is an expected one instead of a measured one."""
+    """Whether the shift was measured; False for an expected shift."""
 
 
 def joined(count: int, edges: Sequence[Edge], tolerance: int) -> tuple[NDArray[np.int64], tuple[int, ...]]:

@@ -38,7 +38,7 @@ _PEAKS = 8
 _THINNEST = 3
 """Minimum overlap in pixels."""
 _ROUNDED = 1e-6
-"""Threshold for the part of a sum of squares that remains without the mean. Below it, the mean is subtracted first."""
+"""If the variance is below this share of the mean square, the mean is subtracted first, to avoid rounding errors."""
 _AGREES = 2
 """Maximum difference in pixels from the spanning tree for links to be included in the least-squares fit."""
 
@@ -255,7 +255,7 @@ class _Seam:
         return self._common(shift)[0].size
 
     def climbed(self, here: tuple[int, int]) -> tuple[int, int]:
-        """Climb from a shift to a local maximum, none of whose eight neighbours is better.
+        """Climb from a shift to a local maximum: none of its eight neighbours is better.
 
         A step that improves the correlation is repeated with double the length while the correlation improves further.
         """

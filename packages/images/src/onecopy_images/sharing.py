@@ -336,7 +336,7 @@ _AT_ONCE = 8
 Kind = tuple[tuple[int, ...], "np.dtype[Any]"]
 """The shape and dtype of an image."""
 _Work = Callable[..., "Generator[Any]"]
-"""`_results` with the threads of a build: (function, items) -> results."""
+"""`_results`, bound to the threads of a build: it takes a function and items, and yields results."""
 
 
 class _TransformError(Exception):
@@ -370,7 +370,7 @@ class Job(NamedTuple):
     """Pillow, if it is installed; it decodes all images whose form is not the original one."""
 
     def kind(self, number: int) -> Kind | CodecError:
-        """Read an image's shape and dtype before the transform from its header. Return the error if this fails."""
+        """Return an image's shape and dtype before the transform, from its header, or the error if this fails."""
         path = self.paths[number]
 
         def one(codec: Codec) -> Kind:
@@ -531,7 +531,7 @@ def _as_text(kind: Kind) -> str:
 
 
 class _Build(NamedTuple):
-    """A file that is being filled."""
+    """A dataset's file that is being filled."""
 
     file: PartialFile
     layout: Layout

@@ -27,7 +27,7 @@ class _Silenced:
             self._users += 1
 
     def __exit__(self, *_: object) -> None:
-        """Restore the filters, unless another thread needs them."""
+        """Restore the filters, unless another thread is in the context."""
         with self._lock:
             self._users -= 1
             if not self._users:

@@ -21,7 +21,7 @@ Tile: TypeAlias = "NDArray[Any] | str | os.PathLike[str] | Callable[[], NDArray[
 """An array (a NumPy array, or an object with shape, dtype and ``__array__``), the path of an image, or a function."""
 
 _LARGE = 1 << 20
-"""Minimum size in bytes of a tile at which the available memory is checked before decoding."""
+"""Minimum size in bytes of tiles for which the available memory is checked before decoding."""
 
 
 def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:

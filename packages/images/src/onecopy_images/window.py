@@ -75,7 +75,7 @@ class Window:
         self._put(place.top, place.left * self._samples, pixels.reshape(len(pixels), -1))
 
     def finished(self, row: int) -> None:
-        """Declare the rows above this one final, and queue their complete pieces for writing."""
+        """Declare the rows above `row` final, and queue their complete pieces for writing."""
         row = min(row, self._last)
         while self._entered < row:  # uncovered rows, which may exceed the size of the window
             self._queue(self._entered)

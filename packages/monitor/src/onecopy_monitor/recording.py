@@ -53,7 +53,7 @@ Fact = tuple[float | None, str]
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """The machine on which a recording was made. The fields are keys in the file format."""
+    """The machine on which a recording was made. Field names are keys in the file."""
 
     name: str
     """Host name of the machine."""
@@ -80,7 +80,7 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The last line of a recording. The fields are keys in the file format.
+    """The last line of a recording. Field names are keys in the file.
 
     Unknown numbers are None. If the recorder was attached to running processes, most numbers are unknown.
     """
@@ -252,7 +252,7 @@ class Recording:
     started: float
     """Start time in seconds since 1970."""
     machine: Machine
-    """The machine on which it was recorded."""
+    """The machine on which the recording was made."""
     series: Series
     """The samples over time."""
     end: End | None
@@ -347,7 +347,7 @@ class _Reader:
 
     def _header(self, line: dict[str, Any]) -> None:
         if line.get("format") != FORMAT:
-            self._refuse(f"not a recording of onecopy: 'format' is {_short(line.get('format'))}, not {FORMAT!r}")
+            self._refuse(f"not a onecopy recording: 'format' is {_short(line.get('format'))}, not {FORMAT!r}")
         if self._whole(line, "version") > VERSION:
             self._refuse(f"version {line['version']} is newer than {VERSION}, the newest supported version")
         columns, command = line.get("columns"), line.get("command")

@@ -143,7 +143,7 @@ class Peaks:
     high_water: int
     """Largest peak RSS of a process, as recorded by the kernel (VmHWM), in bytes, or 0 if unknown. Exact."""
     unseen: int
-    """Lower bound, in bytes, of how far a process's RSS rose between samples above the maximum of its samples."""
+    """Lower bound, in bytes, on how far a process's RSS exceeded the maximum of its samples between two samples."""
 
 
 class ProcessSeries:

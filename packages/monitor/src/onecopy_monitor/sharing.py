@@ -69,7 +69,7 @@ class Sharing:
         return worker.elsewhere - before.get(worker.pid, worker.elsewhere)
 
     def faults(self, written: int, grown: int) -> list[str]:
-        """Return a sentence for each missing mapping, copy of over `written` bytes and growth by over `grown` bytes."""
+        """Return a sentence for each missing mapping, copy above `written` bytes, and growth above `grown` bytes."""
         found = [f"process {worker.pid} does not map the files" for worker in self.workers if not worker.regions]
         found += [
             f"process {worker.pid} has {size(worker.private)} of private pages in the mapping, because it wrote to them"
@@ -117,8 +117,8 @@ def assert_shared(
     allowance
         Maximum bytes that each process may have written in the mappings, and by which it may have grown outside of
         them, as a number or text such as "4 MiB". None: a tenth of the data, and for growth at least 64 MiB, because a
-        forked worker copies about that much of torch's objects by changing reference counts. If the data is smaller,
-        test with more data or a smaller allowance.
+        forked worker copies about that much of torch's objects by changing reference counts. If the data is smaller
+        than that, test with more data or a smaller allowance.
 
     Returns
     -------

@@ -192,7 +192,7 @@ class Snapshot:
     """The cost of sampling."""
 
     def process(self, pid: int) -> ProcessReading:
-        """Return the process with an id. Raise KeyError if it is not in the group."""
+        """Return the process with this id. Raise KeyError if it is not in the group."""
         for one in self.processes:
             if one.pid == pid:
                 return one

@@ -126,7 +126,7 @@ def onecopy_cached(request: pytest.FixtureRequest, tmp_path_factory: pytest.Temp
 
         def make() -> T:
             if failed.exists():
-                raise RuntimeError(f"cannot build the object: its function failed in this run\n{failed.read_text()}")
+                raise RuntimeError(f"cannot build the object: the function failed in this run\n{failed.read_text()}")
             try:
                 return build()
             except Exception:

@@ -171,7 +171,7 @@ class Watch(Closeable):
             raise AssertionError("\n".join(exceeded))
 
     def _unchanging(self) -> threading.Lock:
-        """Return the lock shared with the sampling thread; in a forked child, where it may stay locked, a new one."""
+        """Return the lock shared with the sampling thread; in a forked child, where it may stay locked, a new lock."""
         return self._lock if os.getpid() == self._owner else threading.Lock()
 
     def _run(self) -> None:

@@ -99,7 +99,7 @@ class Request:
     """Constants in an ``.onnx`` model, or None until `parse` has read them. Empty for ``.ort``."""
 
     def parse(self) -> None:
-        """Locate the weights. Raise UnavailableError if options contain weights, and the errors of `onecopy.open`."""
+        """Locate the weights. Raise UnavailableError if options contain any, and the same errors as `onecopy.open`."""
         if self.tensors is not None:
             return
         if self.is_ort:  # options cannot replace its weights, so they are not searched
@@ -185,12 +185,12 @@ class Opening:
 
 
 def read(request: Request, reason: str) -> Opening:
-    """Let ONNX Runtime open the model as usual."""
+    """Have ONNX Runtime open the model as usual."""
     return Opening("read", reason, request.path, files=request.files)
 
 
 def direct(request: Request) -> Opening:
-    """Use the weights in the mapping of the model."""
+    """Use the weights in the model's mapping."""
     request.parse()
     if request.is_ort:
         return Opening("direct", AS_REQUESTED, request.path, session_options.ORT_IN_PLACE, files=request.files)
@@ -208,7 +208,7 @@ def direct(request: Request) -> Opening:
 
 
 def prepacked(request: Request, reason: str = AS_REQUESTED) -> Opening:
-    """Use the prepacked weights of the store."""
+    """Use the prepacked weights in the store."""
     request.parse()
     providers = request.providers or onnxruntime.get_available_providers()
     if not {one if isinstance(one, str) else one[0] for one in providers} <= _CPU_PROVIDERS:

@@ -212,7 +212,7 @@ def _read_parquet(file: _Import, *, columns: Sequence[str] | None) -> int:
 
         from onecopy_records._arrow_times import exact, in_microseconds
     except ImportError as error:
-        raise ImportError("reading Parquet files needs pyarrow: pip install pyarrow") from error
+        raise ImportError("reading Parquet files requires pyarrow: pip install pyarrow") from error
     # Pass open files, because pyarrow rejects names that are not UTF-8; two, because `exact` reads the file twice.
     with open_regular(file.path) as binary, parquet.ParquetFile(binary) as table, open_regular(file.path) as other:
         batches = table.iter_batches(columns=columns)

@@ -180,7 +180,7 @@ class _Mover:
         """Maps ids to objects and their replacements; keeping the objects alive prevents reuse of their ids."""
 
     def move(self, owner: Any, prefix: str) -> None:
-        """Replace the large attributes of an object, and of the datasets among them."""
+        """Replace the large attributes of an object, and of datasets among its attributes."""
         if id(owner) in self._seen:
             return
         self._seen[id(owner)] = owner, owner
@@ -210,7 +210,7 @@ class _Mover:
         return now
 
     def _share(self, value: Any, place: str) -> tuple[Any, Any, int]:
-        """Return a replacement for a value, the mapped object and its size. Raise NotShareable for other values."""
+        """Return a value's replacement, the mapped object and its size. Raise NotShareable for unsupported values."""
         if type(value) in (list, tuple, dict):
             shared = share(list(value) if type(value) is tuple else value, **self._options_of(place))
             return shared, shared, shared.nbytes
@@ -361,7 +361,7 @@ def bytes_of(value: Any) -> NDArray[np.uint8]:
     import torch
 
     if type(value) is not torch.Tensor or value.requires_grad:
-        raise NotShareable(f"a {type(value).__name__} has more than data, such as a gradient: share tensor.detach()")
+        raise NotShareable(f"a {type(value).__name__} holds more than data, such as a gradient: share tensor.detach()")
     try:
         contiguous = resolved(value).contiguous()
     except TypeError as error:
@@ -384,7 +384,7 @@ def _why_not(value: Any) -> str:
 
 
 def mapped(rows: List[Any], dtype: Any, shape: tuple[int, ...]) -> Any:
-    """Return an array, or for a torch dtype a tensor, on copy-on-write pages of the row, without reading them."""
+    """Return an array, or for a torch dtype a tensor, on copy-on-write pages of the row, without reading the pages."""
     raw = np.asarray(rows.lazy[0])
     offset = raw.__array_interface__["data"][0] - rows.file.core.address
     memory = Mapping(rows.path, offset, raw.nbytes, private=True).view()

@@ -206,7 +206,7 @@ def _loaded(name: str) -> Convert | None:
         found = vars(found).get(part) if isinstance(found, type) or found is sys.modules.get(module) else None
     is_kind, make = _CLASSES[kind]
     if not (isinstance(found, type) and is_kind(found)):
-        raise FormatError(f"{module}.{qualname} is not a class of kind {kind}, as in the file", Kind.INCONSISTENT)
+        raise FormatError(f"{module}.{qualname} is not of the kind that the file states: {kind}", Kind.INCONSISTENT)
     return functools.partial(make, found)
 
 

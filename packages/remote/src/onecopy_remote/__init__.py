@@ -5,7 +5,7 @@
 
 The first process on the machine to open a URL fetches it with parallel requests; the others wait and map the same file.
 The file's key in the store consists of the URL, the entity tag and the size, so that a changed object is fetched again.
-Credentials are neither stored nor logged. If a fetch fails or is killed, the next one continues it. Connections are
+Credentials are neither stored nor logged. If a fetch fails or is killed, the next one resumes it. Connections are
 made by obstore. `oc.ray`, the module `onecopy_remote.ray`, passes files to the tasks and actors of a Ray cluster.
 
 The distribution onecopy-remote installs this package as ``onecopy_remote``, which is also available as

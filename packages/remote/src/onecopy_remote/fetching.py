@@ -97,7 +97,7 @@ def fetch(
     ------
     OSError
         FileNotFoundError, PermissionError, ConnectionError (the server cannot be reached or fails repeatedly), or the
-        disk is full. ``filename`` is the URL without user, password and query, or the path. The next call continues the
+        disk is full. ``filename`` is the URL without user, password and query, or the path. The next call resumes the
         fetch. With ``ONECOPY_OFFLINE=1``: FileNotFoundError if the store has no complete copy.
     FileChanged
         The object was replaced while it was being fetched.
@@ -150,7 +150,7 @@ def fetch_versions(files: Sequence[tuple[str, Origin, Version]], *, nodes: Nodes
     """Fetch specific versions of files into the default store, without asking the servers for the current versions.
 
     Each file is specified by its name relative to the first file, its origin and its version. Return the path of the
-    first file; the others are next to it. Raise the errors of `fetch`, or `FileChanged` if an origin's version differs.
+    first file; the others are next to it. Raise the same errors as `fetch`, and `FileChanged` if a version differs.
     """
     download = _Download()
     name, origin, version = files[0]
@@ -173,7 +173,7 @@ def fetch_ranges(
     ranges to fetch, as (offset, length). `use` receives the path of a file that contains these ranges and may be
     removed afterwards; other ranges may be zeros.
 
-    Raise the errors of `fetch`, `ranges_of` and `use`, and `FileChanged` if the server has a different version.
+    Raise the same errors as `fetch`, `ranges_of` and `use`, and `FileChanged` if the server has a different version.
     """
     download = _Download()
 

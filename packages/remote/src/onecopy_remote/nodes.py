@@ -40,7 +40,7 @@ class Partners:
         """Wait until this process may claim the file, in case another process on this node fetches it."""
 
     def exchange(self, key: str, file: PartialFile, fetch: Fetch | None, progress: Callable[[int], object]) -> None:
-        """Fetch some pieces and receive others. Some may remain missing. If `fetch` is None, only nodes have the file.
+        """Fetch some pieces and receive others. Some may remain missing. `fetch` is None if only nodes have the file.
 
         `progress` is called about 10 times per second with the number of bytes that have arrived, from any source.
         """

@@ -236,7 +236,7 @@ class Origin:
 
         `slow` is for connections on which a large chunk did not arrive in time. Raise `FileChanged` if the object has a
         different version now, NotImplementedError if the server cannot send parts of one version, ConnectionError if a
-        retry may help, and the errors of `version`.
+        retry may help, and the same errors as `version`.
         """
         if is_offline():
             raise lacking(self.shown)
@@ -313,7 +313,7 @@ class NodesOnly(Origin):
 
 
 def versions_of(origins: Sequence[Origin]) -> list[Version]:
-    """Return the current versions of several objects. Raise the errors of `Origin.version`."""
+    """Return the current versions of several objects. Raise the same errors as `Origin.version`."""
     if is_offline():
         raise lacking(origins[0].shown)
     limit = asyncio.Semaphore(_MAX_CONCURRENT)

@@ -198,7 +198,7 @@ class _Exchange:
         self._stopped = threading.Event()
 
     def run(self, fetch: Fetch | None, progress: Callable[[int], object]) -> None:
-        """Exchange the pieces, and call `progress` about 10 times per second. Raise the errors of `fetch`."""
+        """Exchange the pieces, and call `progress` about 10 times per second. Raise the same errors as `fetch`."""
         beaten = time.monotonic()
 
         def report() -> None:

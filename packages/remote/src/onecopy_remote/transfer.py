@@ -42,9 +42,9 @@ def transfer(
 ) -> None:
     """Fetch the bytes of `ranges` that a partial file lacks.
 
-    A request that ends early or is too slow is continued at the same position after increasing pauses. `progress` is
+    A request that ends early or is too slow is resumed at the same position, after increasing pauses. `progress` is
     called about 10 times per second with the number of bytes received so far; an exception that it raises ends the
-    transfer. Raise the errors of `Origin.chunks` and `PartialFile.write`. Received data stays in the partial file.
+    transfer. Raise the same errors as `Origin.chunks` and `PartialFile.write`. Received data stays in the partial file.
     """
     pieces = deque(pieces_of(part for start, stop in ranges for part in partial.have.missing(start, stop)))
     total = 0

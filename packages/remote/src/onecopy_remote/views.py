@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def view(store: Path, digest: str) -> Path:
-    """Return the folder of a view, which `link` creates."""
+    """Return a view's folder, which `link` creates."""
     return store / VIEWS / digest
 
 

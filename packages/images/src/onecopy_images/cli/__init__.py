@@ -1,1 +1,1 @@
-"""The command group `onecopy images`, and a module for each of its verbs."""
+"""The command group `onecopy images`, and a module for each subcommand."""

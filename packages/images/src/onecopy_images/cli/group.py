@@ -1,4 +1,4 @@
-"""`onecopy images`: a group of verbs, which the `onecopy` command finds through the entry point `images`."""
+"""`onecopy images`: a group of subcommands, which `onecopy` finds through the entry point `images`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ VERBS = {
     "stitch": "Stitch the tiles in FOLDER, and write OUT as .oc (to be mapped), .ome.tif, .tif or .zarr.",
     "view": "Write a small picture of IMAGE, or of an output of `images stitch`, as a PNG file.",
 }
-"""One-line description of each verb, in the order of the help text. Each verb's module has the same name."""
+"""One-line description of each subcommand, in the order of the help. The modules have the same names."""
 
 
 @click.group(

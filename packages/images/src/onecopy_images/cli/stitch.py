@@ -115,7 +115,7 @@ def order_of(names: Sequence[str], first: Sequence[str]) -> list[int]:
     help="Expected overlap of neighbours, for --grid.",
 )
 @click.option("--column-major", is_flag=True, help="Tiles are listed by columns instead of rows.")
-@click.option("--names", "pattern", metavar="GLOB", help="Only files whose names match; default: all images.")
+@click.option("--names", "pattern", metavar="GLOB", help="Stitch only files with matching names; default: all.")
 @click.option("--first", multiple=True, metavar="NAME", help="Paste this tile first, below the others. Repeatable.")
 @click.option(
     "--size",

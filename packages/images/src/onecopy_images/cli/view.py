@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     "--max-side", type=click.IntRange(min=1), default=1024, show_default=True, help="Maximum length of the longer side."
 )
 @click.option("--level", type=click.IntRange(min=0), help="Level of a pyramid; default: the smallest that suffices.")
-@click.option("--no-stretch", is_flag=True, help="Keep the brightness instead of stretching it to 0 to 255.")
+@click.option("--no-stretch", is_flag=True, help="Keep pixel values instead of stretching them to 0 to 255.")
 @click.option("--force", is_flag=True, help="Replace PNG if it exists.")
 def command(*, path: str, target: str | None, max_side: int, level: int | None, no_stretch: bool, force: bool) -> None:
     """Write a small picture of IMAGE, or of an output of `images stitch`, as a PNG file.
@@ -36,7 +36,7 @@ def command(*, path: str, target: str | None, max_side: int, level: int | None, 
     """
     target = target or str(Path(path).with_suffix(VIEW))
     if not force and os.path.lexists(target):
-        raise FileExistsError(errno.EEXIST, "the file exists: --force replaces it", target)
+        raise FileExistsError(errno.EEXIST, "the file exists: use --force to replace it", target)
     try:
         from PIL import Image as Pictures
     except ImportError:
@@ -55,7 +55,7 @@ def command(*, path: str, target: str | None, max_side: int, level: int | None, 
 
 
 def pixels_of(path: str, max_side: int, level: int | None) -> NDArray[Any]:
-    """Return the pixels of an image or a Zarr array, which are read only when indexed."""
+    """Return the pixels of an image or a Zarr array. Indexing reads them."""
     if Path(path, "zarr.json").exists() or Path(path, ".zarray").exists():
         import zarr
 

@@ -1,1 +1,1 @@
-"""The verbs that this package adds to the `onecopy` command, one module each, and code that they share."""
+"""The subcommands that this package adds to `onecopy`, with a module for each, and code that they share."""

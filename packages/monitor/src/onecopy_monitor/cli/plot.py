@@ -24,11 +24,11 @@ def read(path: str) -> Recording:
 
 
 def check_output(path: str) -> None:
-    """Raise click.BadParameter if the suffix of the path is not in `ENDINGS`, or its folder is missing."""
+    """Raise click.BadParameter if the suffix of the path is not in `ENDINGS`, or its parent is missing."""
     if not path.lower().endswith(ENDINGS):
         raise click.BadParameter(f"{path!r} must end in {', '.join(ENDINGS)}", param_hint="-o")
     if not Path(path).absolute().parent.is_dir():
-        raise click.BadParameter(f"the folder of {path!r} does not exist", param_hint="-o")
+        raise click.BadParameter(f"the parent of {path!r} does not exist", param_hint="-o")
 
 
 OUTPUT_HELP = "Path of the picture: .svg, .html (a single file that shows values at the pointer) or .png."

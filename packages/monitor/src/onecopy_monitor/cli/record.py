@@ -146,7 +146,7 @@ def command(
             words = list(command) or [f"--pid {pid}" for pid in pids]
             recorder = Recorder(output, words, options={"interval": interval, **how}, force=force)
         except FileExistsError:
-            raise click.ClickException(f"{output}: the file exists: --force replaces it") from None
+            raise click.ClickException(f"{output} exists: use --force to replace it") from None
         with recorder:
             try:
                 observed = [child.start(command, before)] if command else pids

@@ -73,7 +73,7 @@ def command(
     """Show the memory of processes and the big files that they map, counting each page once.
 
     REAL is the deduplicated total: the private memory of all processes, and each shared page once. SHARE is one
-    process's share of that total. COPIES is private memory that another page of these processes already contains,
+    process's share of that total. COPIES is private memory that duplicates other pages of these processes,
     estimated from a part of the pages; `onecopy explain` names the files. Without a PID, --regex, --cgroup or --file,
     all processes are sampled.
 
@@ -103,7 +103,7 @@ def as_dict(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def copies_in(snapshot: Snapshot) -> dict[int, int]:
-    """Estimate how many private bytes of each process another page already contains, by comparing a part of the pages.
+    """Estimate how many private bytes of each process duplicate other pages, by comparing a part of the pages.
 
     Only the processes with the most private memory are compared.
     """
@@ -186,7 +186,7 @@ def _live(sampler: Sampler, view: top_screen.View, interval: float, budget: floa
 
 @contextlib.contextmanager
 def single_keys() -> Iterator[bool]:
-    """Make keys readable without Enter in the block, and yield whether stdin is a terminal. Ctrl-C still interrupts."""
+    """Make keys readable without Enter inside the block. Yield whether stdin is a terminal. Ctrl-C still interrupts."""
     import termios
     import tty
 

@@ -60,7 +60,7 @@ class View:
     cost: float | None = None
     """CPU time of sampling and display as a fraction of one CPU; None: show only the cost of sampling."""
     copies: dict[int, int] = field(default_factory=dict)
-    """Bytes of private memory that another page already contains, by PID, for processes that were compared."""
+    """Bytes of private memory that duplicate other pages, by PID, for processes that were compared."""
     history: History = field(default_factory=History)
     _labels: dict[tuple[int, float], str] = field(default_factory=dict)
 

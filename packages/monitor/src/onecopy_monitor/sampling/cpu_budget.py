@@ -2,9 +2,9 @@
 
 Counters are read in every sample. A page-table walk is thousands of times as expensive (22 ms per GiB of anonymous
 memory, 6 ms per GiB of mapped files, during which the observed process may wait), so walks are made only when the
-budget allows it. Unused budget accumulates for up to 30 seconds, which amounts to 0.3 s at 1 %. A more expensive walk,
-for example of 14 GB of anonymous memory, would stall the observed process for longer, and is made only if exact numbers
-are requested. If reading the counters alone exceeds the share, samples are taken less often.
+budget allows them. Unused budget accumulates for up to 30 seconds, or 0.3 s at 1 %. A more expensive walk, for
+example of 14 GB of anonymous memory, would stall the observed process for longer, and is made only if exact numbers are
+requested. If reading the counters alone exceeds the share, samples are taken less often.
 """
 
 from __future__ import annotations

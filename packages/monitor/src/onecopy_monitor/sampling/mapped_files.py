@@ -33,7 +33,7 @@ _MAX_OPEN = 256
 _MAX_TRIED = 4
 """Maximum number of processes through which the sampler tries to open a file."""
 _MAX_RANGES = 32
-"""Maximum number of a file's ranges that are queried separately; if there are more, they are queried as one."""
+"""Maximum number of a file's ranges that are queried separately; if there are more, they are queried as one range."""
 
 Range = tuple[int, int]
 """A range [begin, end), in bytes from the start of the file."""
@@ -122,7 +122,7 @@ class Cache:
                 os.close(descriptor)
 
     def query(self, key: Key, file: MappedFile, pids: Iterable[int]) -> CachedFile:
-        """Return how many bytes of the parts of a file that `pids` map are cached."""
+        """Return the number of cached bytes in the parts of a file that `pids` map."""
         descriptor = self._open.get(key)
         if descriptor is None:
             descriptor = self._open[key] = self._opened(key, file, pids)
@@ -193,7 +193,7 @@ def _places(file: MappedFile, pids: Iterable[int]) -> Iterator[str]:
 
 
 def _open_same(place: str, key: Key, *, named: bool) -> int:
-    """Open a file without blocking on FIFOs, and return its descriptor. Raise OSError if its key differs."""
+    """Open a file without blocking on FIFOs, and return its descriptor. Raise OSError if it is another file."""
     if not stat.S_ISREG(os.stat(place).st_mode):  # noqa: PTH116 - text
         raise OSError(errno.EINVAL, "not a regular file", place)
     descriptor = os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
@@ -202,4 +202,4 @@ def _open_same(place: str, key: Key, *, named: bool) -> int:
     if found.st_ino == key[1] and (found.st_dev == key[0] or named):
         return descriptor
     os.close(descriptor)
-    raise OSError(errno.ESTALE, "another file", place)
+    raise OSError(errno.ESTALE, "the path leads to another file", place)

@@ -87,7 +87,7 @@ class Observed:
         text = os.pread(self._status, _ENOUGH, 0)
         found = _COUNTERS.search(text)
         if found is None:
-            raise ValueError(f"/proc/{self.pid}/status: cannot read {text[:80]!r}")
+            raise ValueError(f"/proc/{self.pid}/status: cannot parse {text[:80]!r}")
         state, parent, *numbers = found.groups()
         peak, *sizes = [None if number is None else int(number) << 10 for number in numbers]
         rss, anonymous, file, shmem, page_tables, swap = sizes

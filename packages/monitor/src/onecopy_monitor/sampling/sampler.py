@@ -33,7 +33,7 @@ __all__ = ["Sampler"]
 _CHILDREN_S, _EVERYONE_S, _TIMES_S = 0.2, 1.0, 1.0
 """Minimum seconds between searches for children and matching processes, and between readings of faults."""
 _FILES_S, _SAME_FILES_S = 1.0, 5.0
-"""Minimum seconds between two readings of a process's mappings: usually, and if its resident files are unchanged."""
+"""Minimum seconds between two readings of a process's mappings, in general and if its resident files are unchanged."""
 _HUGE_S = 5.0
 """Minimum seconds between two measurements of a file's huge pages."""
 _SCAN_S = 0.0007 / 2**30
@@ -268,7 +268,7 @@ class Sampler(Closeable):
         return found
 
     def _huge_of(self, file: FileReading, clock: float) -> float | None:
-        """Return the share of huge pages in the process that maps most of a file, if due and within the budget."""
+        """Return a file's share of huge pages in the process that maps most of it, if due and within the budget."""
         at, share = self._huge_shares.get(file.key, (-1e9, None))
         if clock - at < _HUGE_S or not self._cpu_budget.may(file.mapped * _SCAN_S):
             return share

@@ -169,7 +169,7 @@ def shares_of(parts: Iterable[Member], files: tuple[FileReading, ...]) -> dict[i
 
 
 def _forked(program: list[Member]) -> Callable[[Member], int]:
-    """Return a function from a process to its bytes shared since a fork (without a walk: its program's average)."""
+    """Return a function that returns a process's bytes shared since a fork (without a walk: its program's average)."""
     walked = [part for part in program if part.found is not None]
     shared = sum(part.found.forked for part in walked if part.found is not None)
     whole = max(sum(part.counters.anonymous for part in walked), 1)

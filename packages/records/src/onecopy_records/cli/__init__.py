@@ -1,1 +1,1 @@
-"""The verb `onecopy import`, and the listing of records files by `onecopy ls`."""
+"""The command `onecopy import`, and the listing of records files by `onecopy ls`."""

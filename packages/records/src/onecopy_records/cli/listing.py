@@ -1,4 +1,4 @@
-"""Lists the types of the rows of a records file, for `onecopy ls`."""
+"""Lists the row types of a records file, for `onecopy ls`."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The verb `onecopy fetch`."""
+"""The command `onecopy fetch`."""

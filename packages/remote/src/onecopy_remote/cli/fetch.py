@@ -16,7 +16,7 @@ from onecopy_remote import CONNECTIONS, fetch, shown
 @click.command("fetch")
 @click.argument("urls", nargs=-1, required=True, metavar="URL...")
 @options.folder("Folder of the store.  [default: the store on disk]")
-@options.names("Only objects whose names match, for a URL that ends with /. Repeatable.", multiple=True, default=("*",))
+@options.names("For a URL ending with /: only objects with matching names. Repeatable.", multiple=True, default=("*",))
 @click.option(
     "--connections",
     type=click.IntRange(1, 256),
@@ -38,7 +38,7 @@ def command(
     """Fetch each URL into this machine's store unless the store has its current version, and print the local path.
 
     URL begins with s3://, gs://, az:// or https://. If it ends with /, all objects directly below it are fetched. Files
-    that an index or an ONNX model names are fetched, too. If a fetch is interrupted, the next call continues it.
+    that an index or an ONNX model names are fetched, too. If a fetch is interrupted, the next call resumes it.
     `onecopy.open(URL)` opens the same files. With ONECOPY_OFFLINE=1, print the path of the newest copy in the store,
     without any request.
     """
