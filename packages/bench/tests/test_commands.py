@@ -60,9 +60,7 @@ def test_a_report_goes_to_stdout_or_into_files_that_belong_together(tmp_path, ca
     assert "a picture shows one record, not 2" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("text", "words"), [("[]", "not a record in format"), ("{", "Expecting"), (None, "No such file")]
-)
+@pytest.mark.parametrize(("text", "words"), [("[]", "record in format"), ("{", "Expecting"), (None, "No such file")])
 def test_a_file_that_is_no_record_is_told_by_its_name(tmp_path, capsys, text, words):
     file = tmp_path / "x.jsonl"
     if text is not None:

@@ -42,7 +42,7 @@ def test_a_record_reads_back_as_it_was(record):
 )
 def test_another_file_is_not_taken_for_a_record(text, tmp_path):
     (tmp_path / "x.jsonl").write_text(text)
-    with pytest.raises(ValueError, match=r"x\.jsonl: .* of the format"):
+    with pytest.raises(ValueError, match=r"x\.jsonl: .* in format"):
         read(tmp_path / "x.jsonl")
 
 
