@@ -324,7 +324,7 @@ def stories(
 ) -> None:  # fmt: skip
     """Reproduce published measurements: mapped models, a checkpoint in 8 workers, prefetch, images, datasets, nodes.
 
-    A story repeats a published measurement with one scenario of `onecopy bench`; all stories take about 20 minutes. It
+    A story repeats a published measurement with one scenario of `onecopy bench`; all stories take under 20 minutes. It
     shows the published figure and its source, and, from a run on this machine, the figures of the published method and
     of onecopy. All data is synthetic, at most 6 GB at a time. The report names missing packages. `pip install
     'onecopy-bench[rivals]'` installs everything except nginx and the C++ programs for the index and the slow file

@@ -234,7 +234,7 @@ class Network:
         call("tc", "qdisc", "add", "dev", outer, "root", *shape)
 
     def inside(self, number: int) -> list[str]:
-        """Return the words that, before a command, run it on a node (-1: on the origin)."""
+        """Return the command prefix that runs a command on a node (-1: on the origin)."""
         return ["ip", "netns", "exec", self._names()[number]]
 
     @contextlib.contextmanager

@@ -151,7 +151,7 @@ def read_facts(path: str | os.PathLike[str], level: int = 0) -> Facts:
     CodecError
         No installed library can read the file.
     ValueError
-        The image has no such level.
+        The image does not have this level.
 
     Examples
     --------
@@ -198,7 +198,7 @@ def decode(
     FileChanged
         The file was replaced or modified during decoding.
     ValueError
-        The image has no such level, or the array is read-only or has a different shape.
+        The image does not have this level, or the array is read-only or has a different shape.
 
     Examples
     --------

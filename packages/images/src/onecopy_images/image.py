@@ -170,7 +170,7 @@ class Image(Closeable):
 
     @property
     def array(self) -> NDArray[Any]:
-        """The pixels as a read-only array without a copy. Raise ValueError if the image is closed."""
+        """The pixels as a read-only array, without copying. Raise ValueError if the image is closed."""
         if self.file.closed:
             raise ValueError(f"{self.path}: the image is closed")
         if self._array is None:
@@ -236,7 +236,7 @@ class Image(Closeable):
 class Images(Closeable):
     """A read-only sequence of decoded images whose pixels are mapped pages that all processes share.
 
-    ``images[i]`` is an array of shape (height, width) or (height, width, samples) without a copy. If all images have
+    ``images[i]`` is an array of shape (height, width) or (height, width, samples), not a copy. If all images have
     the same shape, ``images[2:5]`` and ``images[[7, 1]]`` are arrays with an additional axis; the first is a view, the
     second a copy. The arrays keep the mapping alive after `close`.
 

@@ -69,7 +69,7 @@ def open(
     FileChanged
         The file was replaced or modified during decoding.
     ValueError
-        The image has no such level.
+        The image does not have this level.
     TimeoutError
         Another process is still decoding after the timeout of the store.
 

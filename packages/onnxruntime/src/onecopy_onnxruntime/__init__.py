@@ -21,7 +21,7 @@ If a mode is unavailable, the session is created in mode ``read``, and `Report.r
 session options are not changed: a mode's entries are set in a copy.
 
 **When not to use it.** For small models (``auto`` does not prepack them), and for weights on a GPU, because only CPU
-memory is shared. Options with registered custom operators cannot be copied, so such a session uses mode ``read``.
+memory is shared. Options with registered custom operators cannot be copied, so sessions with them use ``read``.
 
 **Safety.** SIGBUS ends a process that reads a truncated mapping; `onecopy.files.guard` turns that into an error for
 files that onecopy maps (``direct`` with ``.onnx``). ONNX Runtime maps ``.ort`` files and prepacked weights itself.

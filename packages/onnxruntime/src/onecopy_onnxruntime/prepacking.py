@@ -73,7 +73,7 @@ class Prepacked:
             trailer = file.read()
             *lengths, checksum = (int.from_bytes(trailer[at : at + 8], "little") for at in (0, 8, 16))
             if trailer[24:] != PREPACKED_END or sum(lengths) + _TRAILER > size:
-                raise FormatError("not a file of prepacked weights: invalid end", Kind.NOT_THIS_FORMAT, path=str(path))
+                raise FormatError("not a file of prepacked weights: bad trailer", Kind.NOT_THIS_FORMAT, path=str(path))
             file.seek(size - _TRAILER - sum(lengths))
             model, facts = file.read(lengths[0]), file.read(lengths[1])
         if crc32(facts, crc32(model)) != checksum:

@@ -1,4 +1,4 @@
-"""Convert Arrow unions to structs, for libraries without union types, such as datasets and polars.
+"""Convert Arrow unions to structs, for libraries that lack union types (datasets, polars).
 
 A union value becomes a struct with one field per type in the union. Only the field for the value's own type is not
 null. The conversion is lossless, and copies the values.

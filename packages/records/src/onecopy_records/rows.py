@@ -248,7 +248,7 @@ class List(_core.Rows, Backed, Joined[T]):
         return found * len(self) if self._rows_alike else found
 
     def select(self, indices: Iterable[SupportsIndex]) -> Self:
-        """Return some rows, in any order and with repetitions, as a List that takes 8 bytes per index, without a copy.
+        """Return some rows, in any order and with repetitions, as a List that takes 8 bytes per index, without copying.
 
         Negative indices count from the end.
 
@@ -273,7 +273,7 @@ class List(_core.Rows, Backed, Joined[T]):
         return schema_of(self._rows_type)
 
     def numpy(self) -> NDArray[Any]:
-        """Return a column of numbers as a read-only array without a copy. The array keeps the memory mapped.
+        """Return a column of numbers as a read-only array, without copying. The array keeps the memory mapped.
 
         Integers have the narrowest type that fits the column (int8 to int64); floats, and floats mixed with ints, are
         float64.
@@ -444,7 +444,7 @@ class Table(List[T]):
         return tuple(self._rows_fields)
 
     def column(self, name: str) -> List[Any]:
-        """Return a column as a List, or as a Table if it consists of dicts, without a copy. Missing keys become None.
+        """Return a column as a List, or a Table if it consists of dicts, without copying. Missing keys become None.
 
         Raise KeyError if no row contains the key.
 
@@ -492,7 +492,7 @@ class Table(List[T]):
         Raises
         ------
         KeyError
-            There is no such column.
+            A column does not exist.
         IndexError
             A row number is out of range.
 
@@ -520,7 +520,7 @@ class Table(List[T]):
         return self._rows_arrow_stream()
 
     def to_arrow(self, *, unions: Literal["dense", "struct"] = "dense") -> Any:
-        """Return the table as a ``pyarrow.Table`` on the same memory, without a copy. This requires pyarrow.
+        """Return the table as a ``pyarrow.Table`` on the same memory, without copying. This requires pyarrow.
 
         Other libraries accept the Table itself: ``polars.DataFrame(table)``, ``duckdb.sql("select ... from rows")``.
         The arrays keep the memory mapped. Selections, and slices with a step, are copied. All offsets and strings are
@@ -589,7 +589,7 @@ class Dict(_core.DictRows, Backed, Generic[K, V]):
         return KeysView(self)
 
     def values(self) -> List[V]:
-        """Return the values, in key order and without a copy, as a List, or as a Table if all values are dicts."""
+        """Return the values in key order, as a List, or as a Table if all values are dicts, without copying."""
         return self._part(1)
 
     def items(self) -> ItemsView[K, V]:

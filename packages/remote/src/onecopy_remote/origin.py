@@ -266,7 +266,7 @@ class Origin:
                 yield chunk
 
     async def names(self) -> list[str]:
-        """Return the names of the objects directly below this URL, which must end with "/". Raise ENOTSUP for HTTP."""
+        """Return the names of the objects directly below this URL, which must end with "/". For HTTP, raise OSError."""
         if self._is_http:
             raise OSError(errno.ENOTSUP, "HTTP servers do not list folders: pass the URL of a file", self.shown)
         with self._errors():

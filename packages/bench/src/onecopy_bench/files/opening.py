@@ -92,7 +92,7 @@ def times_carry_over(record: Record) -> bool:
 
 
 def first_touch(record: Record) -> Iterator[str]:
-    """Yield a sentence with the speed of fresh memory, and with whether copy times apply to other machines."""
+    """Yield a sentence on the speed of fresh memory, and on whether copy times apply to other machines."""
     rates = touch_rates(record)
     words = ", ".join(f"{r.median:.1f} ({r.low:.1f}-{r.high:.1f}) GB/s for {name}" for name, r in rates.items())
     slow = (

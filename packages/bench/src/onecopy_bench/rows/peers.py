@@ -46,7 +46,7 @@ class Holder(Peer):
     """One way to hold rows: given the source and a folder, `ready` returns the rows.
 
     `keeps`: later processes find the files in the folder. `alone`: one rank builds for all ranks, although no files are
-    kept. As multiples of the size of the pickled rows: `builds` is the memory and file space that preparation needs,
+    kept. As multiples of the size of the pickled rows, `builds` is the memory and file space that preparation needs,
     `leaks` the private memory of a forked worker, and `copied` that of a newly started worker. They ensure that samples
     fit into the machine's memory.
     """
