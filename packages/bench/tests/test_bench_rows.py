@@ -7,7 +7,7 @@ import pytest
 
 from onecopy_bench.peers import missing, named
 from onecopy_bench.rows import data, share as rank
-from onecopy_bench.rows.peers import HOLDERS
+from onecopy_bench.rows.share_peers import HOLDERS
 
 TENSORS = {"TorchSerializedList", "torch handle"}
 

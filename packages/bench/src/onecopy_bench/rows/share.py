@@ -38,7 +38,7 @@ from onecopy_bench.processes import memory_of, start_workers
 from onecopy_bench.record import Case, Record
 from onecopy_bench.rows import data
 from onecopy_bench.rows.data import Source, checksum
-from onecopy_bench.rows.peers import EMPTY, HOLDERS, Holder
+from onecopy_bench.rows.share_peers import EMPTY, HOLDERS, Holder
 from onecopy_bench.runs import Attempt, Measured, Settings, Trial
 from onecopy_bench.scenario import Plan, Scenario, Setup, option, usual_limits
 from onecopy_bench.system import Peak, totals_of
