@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     __version__: str
 
 _SUBPACKAGES = ("arrays", "errors", "files", "images", "memory", "records", "remote", "store")
-"""Subpackages that are imported on first use; `images`, `records` and `remote` need other distributions."""
+"""Subpackages that are imported on first use; `images`, `records` and `remote` are in other distributions."""
 _INTEGRATIONS = ("onnxruntime", "ray", "torch", "transformers")
 """Subpackages that `__all__` omits, because ``from onecopy import *`` would shadow the frameworks themselves."""
 _PACKAGED = {"images": "onecopy_images", "onnxruntime": "onecopy_onnxruntime", "ray": "onecopy_remote"}
-"""Names that other distributions provide, and the packages that they stand for."""
+"""Subpackage names, and the packages in other distributions to which they refer."""
 _HOMES = {
     "arrays.file": ("ArrayFile",),
     "arrays.opening": ("open",),

@@ -8,7 +8,7 @@ These calls then share the loaded data with all processes on the machine, and re
 * ``torch.nn.Module.load_state_dict``: parameters and buffers keep their identity, and use a snapshot of the file from
   which the given tensors were loaded, for example with ``safetensors.torch.load_file``.
 * ``torch.load`` for files written by ``torch.save``.
-* ``numpy.load`` and ``numpy.fromfile``; in ``.npz`` files, arrays that are aligned and not compressed.
+* ``numpy.load`` and ``numpy.fromfile``; in ``.npz`` files, only aligned, uncompressed arrays are shared.
 * ``safetensors.numpy.load_file``.
 * ``joblib.load`` for uncompressed files.
 * ``from_pretrained`` in transformers, with the dtype of the file, or with a cast that is computed once per machine.
@@ -16,11 +16,11 @@ These calls then share the loaded data with all processes on the machine, and re
   the distribution onecopy-onnxruntime is installed.
 
 Loaded data is copy-on-write memory of a snapshot (`onecopy.store.snapshots`): code may write to it, written pages
-become private to the process, and no file changes. Later writes to the file do not change loaded data. If a call's data
-cannot be shared exactly, the original function runs, and `calls` returns the reason, such as a cast, data that was
-changed after it was loaded, or a file in memory (tmpfs). Files smaller than 1 MiB are read as usual.
+become private to the process, and files do not change. Later writes to the file do not change loaded data. If a
+call's data cannot be shared exactly, the original function runs, and `calls` returns the reason, such as a cast, data
+that was changed after it was loaded, or a file in memory (tmpfs). Files smaller than 1 MiB are read as usual.
 
-**When not to use it.** If each file is loaded only once, by one process: the snapshot costs a copy and saves nothing.
+**When not to use it.** If each file is loaded once, by one process: a snapshot then costs a copy and saves nothing.
 
 Setting ``ONECOPY_AUTO=0`` in the environment disables the module.
 """

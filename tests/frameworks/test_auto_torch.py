@@ -89,12 +89,12 @@ equal(empty.state_dict(), saved)
 """
 COPIED = {
     "dtype": ("other.double()", "cast from float32 to float64"),
-    "not a file": ("given = {n: t.clone() for n, t in saved.items()}", "the given tensors are not on a mapped file"),
+    "not a file": ("given = {n: t.clone() for n, t in saved.items()}", "the given tensors are not in a mapped file"),
     "changed": ("[t.numpy().__imul__(2) for t in given.values()]", "changed after it was loaded"),
     "changed at its end": ("[t[-1].mul_(2) for t in given.values() if t.ndim == 2]", "changed after it was loaded"),
-    "address": ("kept = [p.data_ptr() for p in other.parameters()]", "the program has read the address of the weight"),
-    "alias": ("held = [p.detach() for p in other.parameters()]", "other tensors share the memory of the weight"),
-    "array": ("held = [p.detach().numpy() for p in other.parameters()]", "in memory of another library"),
+    "address": ("kept = [p.data_ptr() for p in other.parameters()]", "the program has read the weight's address"),
+    "alias": ("held = [p.detach() for p in other.parameters()]", "other tensors share the weight's memory"),
+    "array": ("held = [p.detach().numpy() for p in other.parameters()]", "in another library's memory"),
     "shared memory": ("other.share_memory()", "in memory that is shared with other processes"),
     "removed": ("tensors.unlink()", "the file was removed after it was mapped"),
     "replaced": (
@@ -126,7 +126,7 @@ UNUSUAL = {
     "of another shape": ("target = torch.zeros(2, *saved.shape, dtype=saved.dtype)", "the shapes differ"),
     "of another class": ("target = torch.zeros_like(saved).as_subclass(Named)", "a tensor of the class Named"),
     "computed": ("target = torch.zeros_like(saved, requires_grad=True) * 1", "computed from other tensors"),
-    "of numpy": ("seen = np.zeros(saved.shape, 'c8'); target = torch.from_numpy(seen)", "in memory of another library"),
+    "of numpy": ("seen = np.zeros(saved.shape, 'c8'); target = torch.from_numpy(seen)", "in another library's memory"),
     "a part": ("seen = torch.zeros_like(saved).repeat(2, 1); target = seen[512:]", "other tensors share the memory"),
 }
 COPIED_TO_IT = """

@@ -46,7 +46,7 @@ def test_images_of_local_files_need_no_onecopy_remote(python, tmp_path):
         except ModuleNotFoundError as error:
             print(error)
     """
-    needed = "onecopy.remote needs another distribution: pip install onecopy-remote"
+    needed = "onecopy.remote needs another package: pip install onecopy-remote"
     assert python(textwrap.dedent(code), path) == f"{needed}\n"
 
 

@@ -42,7 +42,7 @@ def test_growth_that_is_not_known_is_not_zero(tmp_path):
     session.onecopy = dataclasses.replace(session.onecopy, private=None)
     explained = oc.explain(session)
     assert explained.private == model.stat().st_size
-    assert "the growth of the process is unknown" in str(explained)
+    assert "the process grew by an unknown amount" in str(explained)
 
 
 def test_prepacking_is_not_advised_for_next_to_nothing(tmp_path):

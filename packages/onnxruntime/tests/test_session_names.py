@@ -47,5 +47,5 @@ def test_a_model_behind_a_url_says_what_to_install_where_onecopy_remote_is_missi
         except ModuleNotFoundError as error:
             print(error)
     """
-    needed = "onecopy.remote needs another distribution: pip install onecopy-remote"
+    needed = "onecopy.remote needs another package: pip install onecopy-remote"
     assert python(textwrap.dedent(code)) == f"{needed}\n"

@@ -69,7 +69,7 @@ def test_ls_shows_rows_as_a_tree(onecopy_command, tmp_path):
     done = onecopy_command("ls", path)
     assert (done.returncode, done.stderr) == (0, "")
     lines = done.stdout.splitlines()
-    assert lines.pop(0) == f"{path}: safetensors, records of onecopy"
+    assert lines.pop(0) == f"{path}: safetensors, onecopy records"
     assert lines[0].split() == ["rows", "type", "size", "resident"]
     assert [line.split()[:2] for line in lines[1:5]] == [
         ["id", "int16"],

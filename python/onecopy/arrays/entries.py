@@ -37,7 +37,7 @@ class Memory(NamedTuple):
     """The bytes of an array with their type and layout, for integrations that do not use NumPy."""
 
     view: memoryview
-    """The bytes, without a copy."""
+    """The bytes themselves, not a copy."""
     dtype: str
     """Name of the element type, as in `Entry.dtype`."""
     shape: tuple[int, ...]
@@ -69,7 +69,7 @@ def range_of(entry: Entry, part: Part) -> Range:
 
 
 def array_of(memory: Memory) -> NDArray[Any]:
-    """Return an array's bytes as a NumPy array without a copy. Raise ValueError if NumPy does not support the shape."""
+    """Return an array's bytes as a NumPy array, without copying. Raise ValueError for shapes that NumPy lacks."""
     import numpy as np
 
     view, dtype_name, shape, strides = memory
@@ -113,7 +113,7 @@ BY_DLPACK = {dlpack: name for name, (_, _, dlpack) in TYPES.items()}
 
 
 def is_raw(name: str) -> bool:
-    """Return whether arrays of a type are returned as raw bytes: packed types, and types that only one format has."""
+    """Return whether a type's arrays are returned as raw bytes: packed types and types that only one format defines."""
     return name not in TYPES and name[:1] not in _NUMPY_ORDERS
 
 
@@ -144,7 +144,7 @@ def of_numpy(dtype: np.dtype[Any]) -> str | None:
 
 
 def in_safetensors(name: str) -> bool:
-    """Return whether `save` can write elements of a type, given its name in a file of any format."""
+    """Return whether `save` can write elements of a type, given the type's name in any file format."""
     return not is_raw(name) and of_numpy(to_numpy(name)) is not None
 
 

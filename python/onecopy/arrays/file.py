@@ -34,7 +34,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
 
     `onecopy.open` creates it for a single file, for the shards that an index names, or for a model and its external
     data; `files` lists the files. Getting an array by name takes about a microsecond and reads no data. A pickle
-    contains the path and the identity of each file, so any other process maps the same pages; unpickling raises
+    contains the path and the identity of each file, and processes that load it map the same pages; unpickling raises
     `FileChanged` if a file has been modified or replaced.
 
     Arrays are read-only views that keep the memory mapped after `close`. Element types that NumPy lacks (BF16, F8) have
@@ -45,7 +45,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
     mode: ArraysMode
     """The mode in which the files were actually opened: "map", "copy" or "snapshot"."""
     mode_reason: str
-    """Why `mode` was used ("as requested", or the reason for an automatic choice), and then the result of ``align``."""
+    """Why `mode` was used ("as requested", or the reason for an automatic choice); then the result of ``align``."""
     container: str
     """The format: "safetensors", "onnx", ..., or "safetensors set" for shards."""
     kind: str
@@ -128,8 +128,8 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
     def portions(self, names: Iterable[Part] | None = None, *, verify: bool = False) -> list[Portion]:
         """Return the mappings of all or some arrays with their ranges, as targets for `onecopy.files.page_cache`.
 
-        With `verify`, ranges are whole blocks, and inspectors compare their checksums. Raise NoChecksum if there are no
-        checksums in the file.
+        With `verify`, ranges are whole blocks, and inspectors compare their checksums. Raise NoChecksum if the file
+        has no checksums.
         """
         if isinstance(names, str):
             raise TypeError(f"names must be a list, not one name: pass [{names!r}]")
@@ -146,7 +146,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
     # --- parts of arrays ------------------------------------------------------------------------------------------
 
     def slice(self, name: str, *index: builtins.slice | int) -> NDArray[Any]:
-        """Return part of an array as a view, without a copy. Pages outside the part are not read.
+        """Return part of an array as a view, without copying. Pages outside the part are not read.
 
         Examples
         --------
@@ -160,7 +160,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
         return part
 
     def shard(self, name: str, rank: int, world_size: int, *, axis: int = 0) -> NDArray[Any]:
-        """Return the part of an array that belongs to one rank in a tensor-parallel group, as a view without a copy.
+        """Return the part of an array that belongs to one rank in a tensor-parallel group, as a view, without copying.
 
         Parameters
         ----------
@@ -233,8 +233,8 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
         names
             Names of arrays, or (name, slice of rows); None: all arrays of all files.
         verify
-            Whether to compare the bytes with their checksums in the same pass, in whole blocks of 2 MiB, including
-            bytes that were already in memory. ``verified`` in the report is the number of bytes compared.
+            Whether to compare the bytes with their checksums in the same pass, in whole 2 MiB blocks, including bytes
+            that were already in memory. ``verified`` in the report is the number of bytes compared.
 
         Raises
         ------
@@ -336,7 +336,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
         Yields
         ------
         StreamedPart
-            (name, rows, array), where `array` is a view without a copy. It stays valid, but its pages may have to be
+            (name, rows, array), where `array` is a view, not a copy. It stays valid, but its pages may have to be
             read again once the next part has been requested.
 
         Raises
@@ -391,7 +391,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
 
 
 def key_of(file: ArrayFile, version: str) -> str:
-    """Return a key for a `Store` that changes if any of the files changes, like `onecopy.file_key` for a single file.
+    """Return a `Store` key that changes if any of the files changes, like `onecopy.file_key` for a single file.
 
     Raise FileChanged if a file has been modified or replaced since it was opened.
     """
@@ -458,7 +458,7 @@ class OneFile(ArrayFile):
 
             warnings.warn(
                 f"{path}: the checksum of the header does not match: the file is damaged, or another tool rewrote it "
-                "and kept the metadata of onecopy. It is opened as a file of another tool, without checksums.",
+                "and kept onecopy's metadata. It is opened as another tool's file, without checksums.",
                 stacklevel=4,  # the caller of `open`
             )
         if how.private and how.mode == "map":
@@ -524,7 +524,7 @@ class OneFile(ArrayFile):
 
     @property
     def files(self) -> tuple[OneFile, ...]:
-        """The open files that contain the arrays: only this one."""
+        """The open files that contain the arrays: this file."""
         return (self,)
 
     @functools.cached_property

@@ -1,4 +1,4 @@
-"""`OpenMode`: the ways to open a file (mapped, from a snapshot, or copied), and the choice of a mode by "auto"."""
+"""`OpenMode`: the ways to open a file (mapped, from a snapshot, or copied), and how "auto" chooses a mode."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def open(  # noqa: A001 - as `onecopy.open`
     Parameters
     ----------
     path
-        The path of a file, or of a model's folder, in which ``model.safetensors``, the index or ``model.onnx`` is
+        The path of a file or of a model's folder. In a folder, ``model.safetensors``, the index or ``model.onnx`` is
         opened, or else the only file of these types. An `Artefact` from a `Store` is opened even if its path has been
         removed or replaced. A URL (``s3://``, ``gs://``, ``az://``, ``https://``; a folder if it ends with "/") is
         fetched once per machine into the default store, with all files that it names (`onecopy.remote.fetch`; needs
@@ -66,7 +66,7 @@ def open(  # noqa: A001 - as `onecopy.open`
         no snapshot can be taken (on tmpfs, without enough space, or while the file is being written), the mode becomes
         "copy". "copy": several threads read the whole file immediately, into private memory in huge pages. "auto":
         "snapshot" for a file on a network or user-space file system, where access to a mapping may fail or block, if
-        the file takes at most a quarter of the available memory; otherwise "map", with 2 MiB pages if the device's
+        the file needs at most a quarter of the available memory; otherwise "map", with 2 MiB pages if the device's
         readahead is at least as large. `ArrayFile.mode_reason` gives the reason.
     warm
         Whether to read the whole file into memory before returning (see `ArrayFile.warm`).
@@ -74,7 +74,7 @@ def open(  # noqa: A001 - as `onecopy.open`
         Whether to compare the data with the checksums before returning (see `ArrayFile.verify`). If combined with
         `warm`, the data is read only once.
     private
-        Whether arrays are writable, on copy-on-write pages, for consumers that write in place. The file never changes;
+        Whether arrays are writable, in copy-on-write pages, for consumers that write in place. The file never changes;
         each written page becomes this process's private memory. Linux does not check this in advance: if a write needs
         more memory than is available, the process is ended. If the file is larger than the available memory,
         `ArrayFile.mode_reason` states the numbers; before large writes, call `onecopy.files.page_cache.expect_memory`.

@@ -125,7 +125,7 @@ def _in_order(arrays: Mapping[str, Any], specs: list[Spec], total: int) -> Itera
     for spec in specs:
         value = arrays[spec[0]]
         if describe(spec[0], value) != spec:
-            raise ValueError(f"{spec[0]!r}: type or shape changed while it was being saved")
+            raise ValueError(f"{spec[0]!r}: its type or shape changed while it was being saved")
         yield spec[0], value
 
 
@@ -246,7 +246,7 @@ def _of_dlpack(name: str, value: Any) -> tuple[str, NDArray[Any]]:
         raise TypeError(f"{name!r}: cannot read a {type(value).__name__} in place: {reason}") from error
     dtype = BY_DLPACK.get((code, bits))
     if dtype is None:
-        raise TypeError(f"{name!r}: safetensors has no element type for DLPack type code {code} of {bits} bits")
+        raise TypeError(f"{name!r}: safetensors has no element type for DLPack type code {code} with {bits} bits")
     item = bits // 8
     # Any dtype of the same size has the same layout.
     array = np.ndarray(shape, f"<V{item}" if item > 8 else f"<u{item}", memory, first, [item * s for s in strides])
@@ -260,4 +260,4 @@ def _why_not_in_place(value: Any) -> object:
         value.__dlpack__()
     except Exception as error:  # frameworks raise various errors
         return error
-    return f"it is on the DLPack device type {device}, and only CPU tensors can be saved"
+    return f"it is on a device of DLPack type {device}, and only CPU tensors can be saved"

@@ -4,18 +4,18 @@
 
     canvas = oc.scratch((40_000, 40_000), "u2", max_resident="512 MiB")   # OSError here if the disk is full
     canvas.write(slice(0, 1000), rows)      # at most 512 MiB of the array stay in memory
-    image = canvas.seal()                   # read-only; other processes map it without a copy
-    canvas.save("mosaic.safetensors")       # links the file to a name, without a copy
+    image = canvas.seal()                   # read-only; other processes map it without copying
+    canvas.save("mosaic.safetensors")       # links the file to a name, without copying
 
 The array consists of page cache: if memory is short, the kernel writes its pages to disk and evicts them; for heap
 memory, this would require swap. The file has no name, so a killed process leaves nothing behind. `alloc` chooses
 between the heap and a scratch file according to the size.
 
 **When not to use it.** For arrays of a few megabytes, and for random writes to an array much larger than memory,
-because each write waits for the disk. It saves no memory in containers whose only writable file system is tmpfs.
+because each write waits for the disk. In containers that can write only to tmpfs, scratch files save no memory.
 
 **Two ways to write.** `Scratch.write` uses system calls: it respects ``max_resident``, and raises OSError if the disk
-fails; `Scratch.write_direct` leaves no pages in memory. `Scratch.array` is a NumPy array on a mapping: its memory is
+fails; `Scratch.write_direct` leaves no pages in memory. `Scratch.array` is a NumPy array in a mapping: its memory is
 not limited, and a failing disk ends the process (SIGBUS). A full disk does not, because space is reserved.
 
 **Threads.** Any number of threads may write to different regions.
@@ -68,7 +68,7 @@ class ScratchMemory:
     clean: int | None
     """Resident bytes that are already on disk; the kernel evicts them when memory is short."""
     shared: int | None
-    """Resident bytes that another mapping also maps."""
+    """Resident bytes that are also in another mapping."""
     cap: int | None
     """``max_resident`` in bytes, or None without a cap."""
     over: int | None
@@ -97,7 +97,7 @@ def _in_words(nbytes: int | None) -> str:
 
 
 def kind_of(shape: int | Iterable[int], dtype: DTypeLike) -> tuple[tuple[int, ...], str, int]:
-    """Return an array's shape, element type and size in bytes. Raise ValueError or TypeError if it is not supported."""
+    """Return an array's shape, type and size in bytes. Raise ValueError or TypeError for an unsupported array."""
     import numpy as np
 
     extents = tuple(map(operator.index, shape)) if hasattr(shape, "__iter__") else (operator.index(shape),)
@@ -113,7 +113,7 @@ def kind_of(shape: int | Iterable[int], dtype: DTypeLike) -> tuple[tuple[int, ..
 
 
 class ArrayProtocol(Closeable):
-    """Base class of objects that provide a NumPy array on their memory."""
+    """Base class of objects that provide their memory as a NumPy array."""
 
     _core: _core.Mapping | _core.ScratchFile
 
@@ -182,7 +182,7 @@ class SealedArray(ArrayProtocol):
     """A read-only scratch array, returned by `Scratch.seal`.
 
     Its pickle is a handle of about a hundred bytes. While the process that pickled the array has it open, unpickling
-    the handle in another process of the same user maps the same pages without a copy. Afterwards, unpickling raises
+    the handle in another process of the same user maps the same pages without copying. Afterwards, unpickling raises
     FileNotFoundError. `onecopy.warm`, `evict` and `residency` accept it.
 
     Examples
@@ -485,7 +485,7 @@ class Scratch(ArrayProtocol):
         checksum: bool = True,
         durable: bool = True,
     ) -> Saved:
-        """Seal the array and link its file to `path` without a copy, as a safetensors file with one array.
+        """Seal the array and link its file to `path` without copying, as a safetensors file with one array.
 
         The file appears complete or not at all. It is flushed to disk first, unless ``durable=False``: in that case,
         its contents are undefined after a power failure, which is acceptable for files that can be rebuilt, such as
@@ -503,7 +503,7 @@ class Scratch(ArrayProtocol):
         OSError
             The file cannot be written, as for `onecopy.save`.
         FileExistsError
-            The array has already been saved without a copy.
+            The array has already been saved without copying.
         FormatError
             The name or the metadata is invalid.
 

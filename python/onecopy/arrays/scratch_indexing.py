@@ -27,7 +27,7 @@ class Box(NamedTuple):
     starts: tuple[int, ...]
     lengths: tuple[int, ...]
     kept: tuple[int, ...]
-    """Shape of the part as a NumPy view: `lengths` without the axes to which an integer is applied."""
+    """Shape of the part as a NumPy view: `lengths` without the axes that are indexed by an integer."""
 
 
 def box_of(region: Region, shape: Sequence[int]) -> Box:

@@ -207,7 +207,7 @@ def entry_of_part(entry: Entry, part: Part) -> Entry:
 
 
 def of_index(path: str, how: OpenMode) -> SeveralFiles:
-    """Open the shards that an index names. Raise FileChanged if they differ from the pickled files.
+    """Open the shards that an index names. Raise FileChanged if a file has changed since it was pickled.
 
     Raise FormatError or SetError if the index or a shard is invalid, lacks an array, or is outside of the folder.
     """
@@ -226,7 +226,7 @@ def of_index(path: str, how: OpenMode) -> SeveralFiles:
 def of_model(model: OneFile, how: OpenMode) -> SeveralFiles:
     """Open an ONNX model's external data. The result owns the model; if an error occurs, the model is closed.
 
-    Raise SetError if a file is too short or outside of the folder, and FileChanged if it differs from the pickled file.
+    Raise SetError if a file is too short or outside of the folder, and FileChanged if one has changed since pickling.
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(model)
@@ -259,7 +259,7 @@ def _open_named(
     first: int,
     beside: Sequence[Member] = (),
 ) -> tuple[list[T], OpenMode]:
-    """Open the files that `owner` names, in the mode for the total size of these files and the open files in `beside`.
+    """Open the files that `owner` names. The mode depends on their total size, including the open files in `beside`.
 
     `first` is the index of the first file's identity in `how.expected`. An OSError names `owner`.
     """
@@ -280,7 +280,7 @@ def _open_named(
 
 
 def _expect(file: OpenFile, how: OpenMode, number: int) -> None:
-    """Raise FileChanged if a file differs from the pickled file."""
+    """Raise FileChanged if a file has changed since it was pickled."""
     if how.expected and (number >= len(how.expected) or file.identity != tuple(how.expected[number])):
         raise FileChanged(errno.ESTALE, "the file was modified or replaced since it was pickled", file.path)
 

@@ -51,13 +51,13 @@ def load(name: str) -> "ModuleType":
         if error.name != package:
             raise
         words = package.replace("_", ".", 1), package.replace("_", "-")
-        message = "{} needs another distribution: pip install {}".format(*words)
+        message = "{} needs another package: pip install {}".format(*words)
         raise ModuleNotFoundError(message, name=package) from None
     return import_module(name)
 
 
 def attributes(package: str, homes: "dict[str, tuple[str, ...]]") -> "Callable[[str], object]":
-    """Return a ``__getattr__`` that imports the module of a name on first use.
+    """Return a ``__getattr__`` that imports a name's module when the name is first used.
 
     `homes` maps modules to the names in them. Module names are relative to `package`, or begin with "onecopy".
     """

@@ -1,4 +1,4 @@
-"""Names and texts that `onecopy run` and its processes use, and `memory_file`. Each of the processes imports it."""
+"""Names and texts that `onecopy run` and its processes use, and `memory_file`. Each process imports this module."""
 
 import os
 

@@ -55,7 +55,7 @@ def expect_memory(tensor: Any) -> None:
 
 
 def resolved(tensor: Any) -> Any:
-    """Return a detached tensor whose bytes are its values; copy a lazy tensor. Raise the errors of `expect_memory`."""
+    """Return a detached tensor whose bytes are its values, copying a lazy one. Raise TypeError like `expect_memory`."""
     expect_memory(tensor)
     if tensor._is_zerotensor():
         return sys.modules["torch"].zeros_like(tensor)

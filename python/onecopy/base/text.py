@@ -99,7 +99,7 @@ def path_text(path: str | os.PathLike[str]) -> str:
     if "\0" in text:
         raise ValueError("embedded null byte")
     if ":/" in text and "@" in text.partition(":/")[2].lstrip("/").partition("/")[0]:
-        raise ValueError(f"expected a path, found a URL of the unsupported protocol {text.partition(':')[0]!r}")
+        raise ValueError(f"expected a path, found a URL with the unsupported protocol {text.partition(':')[0]!r}")
     return text
 
 

@@ -161,7 +161,7 @@ def show(report: dict[str, Any]) -> None:
         words = f"written again ({size(report['tied_nbytes'])}); use --drop-tied to write it once"
         if report["tied_dropped"]:
             words = f"written once, and named in the metadata ({size(report['tied_nbytes'])})"
-        notes.append(f"{name} has the bytes of {first} in the source{_more(tied_names)}: {words}")
+        notes.append(f"{name} has the same bytes as {first} in the source{_more(tied_names)}: {words}")
     for note in notes:
         screen.show_line(screen.err(), f"onecopy: {note}")
     speed = significant(report["nbytes"] / 2**30 / report["seconds"])
@@ -218,7 +218,7 @@ def command(*, source: str, target: str, force: bool, as_json: bool, **settings:
     if os.path.isdir(target):  # noqa: PTH112 - text
         raise IsADirectoryError(errno.EISDIR, "TARGET must be a file, not a folder", target)
     if not force and os.path.lexists(target):
-        raise FileExistsError(errno.EEXIST, "the file exists: --force replaces it", target)
+        raise FileExistsError(errno.EEXIST, "the file exists: use --force to replace it", target)
     report = convert(source, target, **settings)
     if as_json:
         options.show_json(report)

@@ -64,7 +64,7 @@ def command(*, files: tuple[str, ...], interval: float, as_json: bool, **setting
         line = Live(console=console, transient=True, auto_refresh=False, redirect_stdout=sys.stdout.isatty())
     with Holder(paths, names=names, **settings) as held, line:
         if not as_json and settings.get("max_bytes") is None:
-            words = f"the limit is {size(held.max_bytes)}, half of the available memory; --max-bytes changes it"
+            words = f"the limit is {size(held.max_bytes)}, half of the available memory; use --max-bytes to change it"
             click.echo(f"onecopy: {words}", err=True)
         while True:
             for change in held.refresh():

@@ -42,9 +42,9 @@ def heading_of(file: Any) -> str:
     words = [f"{file.path}: {file.container}"]
     if objects.METADATA in file.metadata:
         with suppress(FormatError):
-            words.append(f"object of the class {escape(objects.about_of(file).type)}")
+            words.append(f"object of class {escape(objects.about_of(file).type)}")
     if file.kind != "foreign":
-        words.append(f"{file.kind} of onecopy")
+        words.append(f"onecopy {file.kind}")
     if len(file.files) > 1:
         words.append(f"{len(file.files)} files")
     return ", ".join(words)
@@ -129,7 +129,7 @@ def summary_of(file: Any, lines: Sequence[Line]) -> str:
 
 
 def show_arrays(file: ArrayFile, sort: str, pattern: str, as_json: bool) -> None:
-    """Print the arrays of a file."""
+    """Print a file's arrays."""
     lines = sorted(lines_of(file, pattern), key=ORDERS[sort])
     if as_json:
         options.show_json(

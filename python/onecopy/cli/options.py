@@ -143,7 +143,7 @@ class Group(click.Group):
             command = entry.load()
         elif cmd_name in self._packaged:
             distribution = self._packaged[cmd_name][0]
-            raise click.UsageError(f"{cmd_name} needs another distribution: pip install {distribution}", ctx)
+            raise click.UsageError(f"{cmd_name} needs another package: pip install {distribution}", ctx)
         assert isinstance(command, click.Command | None)
         return command
 

@@ -1,7 +1,7 @@
 """Run a program for `onecopy run`, and report which files its processes share.
 
-Each program starts after these imports, so there are few. One thread answers requests from the processes; another
-samples the processes, which may take long. The threads import modules at the first request or after `SAMPLING_SECONDS`.
+The program starts after these imports, so they are few. One thread answers requests from the processes; another
+samples the processes, which may be slow. The threads import modules at the first request or after `SAMPLING_SECONDS`.
 """
 
 from __future__ import annotations

@@ -93,8 +93,8 @@ def command() -> None:
 def ls(*, folder: str | None, place: Place | None, shared: bool, whole: bool, as_json: bool) -> None:
     """List artefacts by last use. For an unfinished build, the state is shown: building, partial or stale claim.
 
-    Keys are shortened without --long. The last line shows the maximum size, which ONECOPY_MAX_BYTES sets.
-    Above it, a build removes the least recently used artefacts.
+    Without --long, keys are shortened. The last line shows the maximum size, which ONECOPY_MAX_BYTES sets.
+    A build that exceeds it removes the least recently used artefacts.
     """
     folders = selected_folders(folder, place)
     stores = existing_stores(folders, shared=shared)
@@ -129,7 +129,7 @@ def ls(*, folder: str | None, place: Place | None, shared: bool, whole: bool, as
     help="Remove the least recently used artefacts until each folder contains at most SIZE.",
 )
 @click.option("--missing-source", is_flag=True, help="Remove artefacts whose source files are missing or have changed.")
-@click.option("--key", "keys", multiple=True, metavar="KEY", help="Remove the artefact of KEY. Repeatable.")
+@click.option("--key", "keys", multiple=True, metavar="KEY", help="Remove KEY's artefact. Repeatable.")
 @click.option("--all", "everything", is_flag=True, help="Remove everything.")
 @click.option("--dry-run", is_flag=True, help="List what would be removed, and remove nothing.")
 @click.option("--yes", is_flag=True, help="Remove without confirmation.")
@@ -166,7 +166,7 @@ def prune(
 @click.argument("key")
 @store_options
 def path(*, key: str, folder: str | None, place: Place | None, shared: bool) -> None:
-    """Print the path of the artefact of KEY. If it does not exist, print its future path, and exit with status 1."""
+    """Print the path of KEY's artefact. If it does not exist, print its future path, and exit with status 1."""
     folders = selected_folders(folder, place)
     for store in existing_stores(folders, shared=shared):
         if (artefact := store.find(key)) is not None:

@@ -7,7 +7,7 @@
     rows = annotations()     # the first process on the machine calls the function; all others map its result
 
 The decorator calls `onecopy.share` (for rows of plain values) or `onecopy.share_object` (for any object) with a key
-computed from the input files, the code of the function and its arguments.
+computed from the input files, the function's code and its arguments.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def cached(
     store: Store | Path | None = None,
     progress: Progress = None,
 ) -> Any:
-    """Build the result of a function once per machine, and share it with all processes and later runs.
+    """Build a function's result once per machine, and share it with all processes and later runs.
 
     The result is built again when an input file or an argument changes, or when the program changes: the function's
     code, defaults, closure, annotations and globals; the functions and classes that it uses, directly or indirectly (in
@@ -170,15 +170,15 @@ def cached(
 
     Some changes are **not detected**. If the result depends on any of these, pass it as an argument or in `version`:
 
-    * environment variables, the current folder, the clock, random numbers, the order of a set of strings
-      (PYTHONHASHSEED), and files that are not among the `inputs`, such as those of `importlib.resources`;
+    * environment variables, the current directory, the clock, random numbers, the order of a set of strings
+      (PYTHONHASHSEED), and files that are not among the `inputs`, such as those read with `importlib.resources`;
     * process settings: options of pandas, NumPy and torch, the precision of `decimal`, the locale, log levels, names
       added to `builtins`, handlers and accessors registered with a library;
-    * edits of installed packages, attributes of installed modules that the program has replaced, and the versions of
+    * edits of installed packages, attributes that the program has replaced in installed modules, and the versions of
       packages that are used only by other installed packages;
     * code that the program finds by a computed name: `eval`, `globals()`, `vars(module)`, `sys.modules[name]`, or an
       import or attribute whose name is not a constant;
-    * values that `functools.cache` has already stored, and whether an array is writeable.
+    * values that `functools.cache` has already stored, and whether an array is writable.
 
     Parameters
     ----------
@@ -213,7 +213,7 @@ def cached(
     FileNotFoundError, FileChanged
         When called: an input file is missing, or changed while the function read it.
     Exception
-        When called: the errors of `onecopy.share` or `onecopy.share_object`.
+        When called: the same errors as `onecopy.share` or `onecopy.share_object`.
 
     Examples
     --------

@@ -75,7 +75,7 @@ def load_object(
     trusted
         Must be True, to confirm that the file may run code in this process.
     private
-        True: arrays are writable, on copy-on-write pages: the file never changes, and written pages become private
+        True: arrays are writable, in copy-on-write pages: the file never changes, and written pages become private
         memory of this process. False: NumPy arrays are read-only; torch tensors are still writable, because torch
         has no read-only tensors.
     report
@@ -94,7 +94,7 @@ def load_object(
         The pickle does not match its checksum, or has no checksum. Nothing was unpickled. The arrays are not verified,
         because they are only data; use `ArrayFile.verify` to verify them.
     Exception
-        Errors of the object's classes, such as ImportError if they are missing. A note states the path of the file and
+        Errors of the object's classes, such as ImportError if they are missing. A note states the file's path and
         the versions of the packages that wrote it.
 
     Examples
@@ -144,7 +144,7 @@ def _loaded(path: str, pickled: int, rows: list[Buffer], views: list[ReferenceTy
         elif row.nbytes:
             copied[row.array] = copied.get(row.array, 0) + row.nbytes
     reasons = {PICKLE: "all parts except arrays are unpickled"}
-    parts = [Copied(name, n, reasons.get(name, "copied by the classes of the object")) for name, n in copied.items()]
+    parts = [Copied(name, n, reasons.get(name, "copied by the object's classes")) for name, n in copied.items()]
     return LoadReport(path, mapped, tuple(sorted(parts, key=lambda one: -one.bytes)))
 
 
@@ -158,7 +158,7 @@ def _report(found: LoadReport, report: Callable[[LoadReport], object] | None) ->
 
 
 def _views(file: ArrayFile, rows: Sequence[Buffer], *, private: bool) -> list[NDArray[Any]]:
-    """Return the bytes of each buffer as a separate array, without a copy."""
+    """Return the bytes of each buffer as a separate array, without copying."""
     import numpy as np
 
     memory = {name: file.memory_of(name).view for name in {row.array for row in rows}}
@@ -204,7 +204,7 @@ class About(NamedTuple):
     """The description of an object in its file's metadata."""
 
     type: str
-    """Module and name of its class."""
+    """Module and name of the object's class."""
     arrays: list[str]
     """Names of the arrays that consist of a single buffer."""
     python: str
@@ -225,7 +225,7 @@ def about_of(file: ArrayFile) -> About:
     text = file.metadata.get(METADATA)
     if text is None:
         raise FormatError(
-            "expected a file of onecopy.save_object, found a file of arrays: use onecopy.open",
+            "expected a file written by onecopy.save_object, found a file of arrays: use onecopy.open",
             Kind.NOT_THIS_FORMAT,
             path=file.path,
         )
@@ -371,7 +371,7 @@ class _Part(NamedTuple):
     """A buffer outside of the pickle. Tensors that share memory have one buffer."""
 
     name: str
-    """Path of its array in the object, or the class that contains it. Names may repeat."""
+    """Path of the array in the object, or the class that contains the array. Names may repeat."""
     content: Any
     """The value to save: an array or tensor with the type and shape of the data, or its bytes."""
     raw: memoryview

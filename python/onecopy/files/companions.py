@@ -72,7 +72,7 @@ def is_index(name: str) -> bool:
 
 
 def names_of_index(path: str | os.PathLike[str]) -> list[str]:
-    """Return the paths of the files that an index names, relative to its folder. Raise the errors of `of_index`."""
+    """Return the paths that an index names, relative to its folder. Raise the same errors as `of_index`."""
     text = path_text(path)
     with Mapping(text) as index:
         weight_map, _ = parse_index(text, index_text(index))
@@ -88,7 +88,7 @@ def index_text(index: Mapping) -> bytes:
 
 
 def parse_index(path: str, text: bytes) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the file that contains each array, and the metadata with string values."""
+    """Return the file that contains each array, and the metadata whose values are strings."""
     import json  # here, because opening one file does not need it
 
     try:

@@ -157,7 +157,7 @@ class OpenFile(Closeable, abc.ABC):
 
 
 class Mapping(OpenFile):
-    """A file, or part of it, that is mapped into memory. `view` returns its bytes as a memoryview without a copy.
+    """A file, or part of it, that is mapped into memory. `view` returns its bytes as a memoryview, without copying.
 
     Parameters
     ----------
@@ -253,7 +253,7 @@ class Mapping(OpenFile):
         return self
 
     def view(self, offset: int = 0, length: int | None = None) -> memoryview:
-        """Return a range of the mapping as a memoryview without a copy. With ``private=True``, it is writable.
+        """Return a range of the mapping as a memoryview, without copying. With ``private=True``, it is writable.
 
         The view keeps the memory mapped after `close`. Raise IndexError if the range is beyond the end of the mapping.
         """

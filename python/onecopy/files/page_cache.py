@@ -1,7 +1,7 @@
 """Query and control which parts of files are in the page cache: `residency`, `warm`, `evict`, `pin`.
 
-The functions take an open file (`onecopy.Mapping`, `onecopy.ArrayFile`) or a path, and return a report of what the
-kernel did. If the kernel refuses a hint, the report says so, and no error is raised. Numbers that the kernel does not
+The functions accept an open file (`onecopy.Mapping`, `onecopy.ArrayFile`) or a path, and return a report on what the
+kernel did. If the kernel refuses a hint, the report states it, and no error is raised. Numbers that the kernel does not
 report are None, never zero. If a file was truncated while it was mapped, `onecopy.DataLost` is raised.
 
 All processes on the machine share the page cache, so if one process has warmed a file, it is warm for all of them.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
         @property
         def core(self) -> _core.Mapping:
-            """The mapping of the compiled module."""
+            """The compiled module's mapping."""
 
     class Several(Protocol):
         """An object that maps several files or parts of files, such as an `onecopy.ArrayFile`."""
@@ -76,7 +76,7 @@ class Portion(NamedTuple):
     """Ranges of a mapping. `onecopy.ArrayFile.portions` returns the portions for arrays."""
 
     mapping: _core.Mapping
-    """The mapping of the compiled module."""
+    """The compiled module's mapping."""
     ranges: Sequence[Range] | None = None
     """The ranges. None: the whole mapping; an empty list: no bytes."""
     inspector: _core.Inspector | None = None
@@ -224,7 +224,7 @@ def unpin(target: Opened | Sequence[Opened], ranges: Sequence[Range] | None = No
 
 
 def available_memory() -> int | None:
-    """Return how many bytes this process can still allocate within the limits of the machine and of its control groups.
+    """Return how many bytes this process can still allocate within the limits of its control groups and of the machine.
 
     For the control group and each group above it, this is the limit minus the memory that cannot be reclaimed, which
     includes the memory of other processes in the group. Page cache can be reclaimed; files in ``/dev/shm`` and other
@@ -242,9 +242,9 @@ def available_memory() -> int | None:
 def expect_memory(nbytes: int | str, doing: str = "allocate", path: str = "", *, instead: str = "") -> None:
     """Raise an error if this process cannot allocate `nbytes` and up to 32 MiB of working memory.
 
-    Linux promises more memory than is available, and ends a process that uses too much. Call this function before you
-    write large amounts to new arrays, or to arrays of a file opened with ``private=True``, whose written pages become
-    memory of this process. It reserves nothing: other processes may use the memory later.
+    Linux overcommits memory, and ends a process that uses too much. Call this function before you write large amounts
+    to new arrays, or to arrays of a file opened with ``private=True``, whose written pages become memory of this
+    process. It reserves nothing: other processes may use the memory later.
 
     Parameters
     ----------
@@ -278,7 +278,7 @@ def lost_since_warm(mapping: _core.Mapping, cached: int | None) -> int:
 
 
 def _note_warmed(portions: Sequence[Portion], report: WarmReport) -> None:
-    """Remember the files that a `warm` has read completely."""
+    """Remember the files that a call to `warm` has read completely."""
     for core, part, _ in portions if report.complete and report.filled else ():
         if part is None:
             _warmed[tuple(core.identity)] = core.nbytes
@@ -348,7 +348,7 @@ class WarmJob:
         raise TimeoutError(f"warm has read {done} of {total} bytes after {timeout} s, and is still running")
 
     def cancel(self) -> None:
-        """Stop after the pieces that are being read. `wait` then returns a report on the bytes read so far."""
+        """Stop once the pieces that are being read are complete. `wait` then reports on the bytes read so far."""
         self._core.cancel()
 
     @property
@@ -462,7 +462,7 @@ def warm(
     (1048576, True)
     """
     if progress is not None and not wait:
-        raise ValueError("`progress` cannot be combined with wait=False: pass it to the wait() of the job")
+        raise ValueError("`progress` cannot be combined with wait=False: pass it to the job's wait()")
     portions = _portions(target, ranges, inspector)
     core = _core.start_warm(
         portions,

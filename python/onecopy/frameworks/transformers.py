@@ -5,7 +5,7 @@
 
 transformers maps safetensors files and uses the weights in the mapping if their dtype does not change. A cast creates a
 private copy in every process. This module casts weights once per machine, into a file in the store. While transformers
-builds the model, its casts return tensors on the mapping of that file.
+builds the model, its casts return tensors in that file's mapping.
 
 **When not to use it.** For models on a GPU, transformers' own `from_pretrained` is equally fast.
 """
@@ -54,7 +54,7 @@ def from_pretrained(
 
     The weights equal those of ``model_class.from_pretrained(folder, dtype=dtype, **given)`` bit for bit: transformers
     builds the model and decides which weights are cast (some architectures keep weights in float32). Its casts return
-    tensors on the mapping of a file with the cast weights.
+    tensors in the mapping of a file with the cast weights.
 
     Parameters
     ----------
@@ -71,7 +71,7 @@ def from_pretrained(
         disk.
     warming, max_bytes
         A function that is called with a `WarmJob`, which reads at most `max_bytes` of the files into memory while
-        transformers builds the model. With None, the files are not read ahead.
+        transformers builds the model. With None, the files are not prefetched.
     **given
         Other arguments of ``from_pretrained``, including ``subfolder`` and ``variant``.
 
@@ -172,7 +172,7 @@ _SYNCHRONOUS = "HF_DEACTIVATE_ASYNC_LOAD"
 def replaced_casts(
     casts: dict[Path, Path], dtype: Any, load_cast: Callable[[Path], dict[str, Any]] = load
 ) -> Iterator[None]:
-    """Inside the block, make casts of weights on mappings of these files return weights from the cast files."""
+    """Inside the block, make casts of weights in mappings of these files return weights from the cast files."""
     # transformers decides which weights are cast: its calls of Tensor.to are intercepted. torch performs other casts.
     if not casts:
         yield
@@ -206,7 +206,7 @@ def replaced_casts(
 
 
 class _KnownCasts:
-    """Finds the cast of a weight by its address."""
+    """Finds a weight's cast by the weight's address."""
 
     def __init__(self, casts: dict[Path, Path], load_cast: Callable[[Path], dict[str, Any]]) -> None:
         self._weights: dict[str, dict[tuple[int, Any, Any], Any]] = {}
@@ -223,7 +223,7 @@ class _KnownCasts:
         """Mappings of the uncast files, each with a tensor that keeps it alive, so that addresses are not reused."""
 
     def of(self, tensor: Any) -> Any:
-        """Return a weight's cast, or None if the weight is not on a mapping of these files."""
+        """Return a weight's cast, or None if the weight is not in a mapping of these files."""
         at = tensor.data_ptr()
         region = next((region for region, _ in self._held if region.start <= at < region.end), None)
         if region is None:
@@ -239,7 +239,7 @@ class _KnownCasts:
 
 
 def _warn_of_copies(model: Any) -> None:
-    """Warn if a model has at least 1 MiB of weights on the CPU, but none of them on a mapped file."""
+    """Warn if a model has at least 1 MiB of weights on the CPU, but none of them in a mapped file."""
     addresses = {
         one.data_ptr(): one.numel() * one.element_size() for one in model.parameters() if one.device.type == "cpu"
     }

@@ -1,4 +1,4 @@
-"""Find the files that processes may have loaded: those that they have open or mapped, or that their command names."""
+"""Find the files that processes may have loaded, such as files that are open, mapped, or named in a command line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 MIN_FILE = 1 << 20
 """Smallest size of a file that is compared."""
 _MAX_ENTRIES, _MAX_DEPTH = 20_000, 8
-"""Maximum number of entries in a folder that are examined, and of levels below it."""
+"""Maximum number of entries to examine in a folder, and of levels below it."""
 _CACHES = ("HF_HOME", "HF_HUB_CACHE", "SENTENCE_TRANSFORMERS_HOME", "TORCH_HOME", "TRANSFORMERS_CACHE")
 _WORDS = ("MODEL", "DATA", "CHECKPOINT", "WEIGHTS", "INDEX")
 """Parts of the names of environment variables whose values may be files or folders to compare."""
@@ -31,7 +31,7 @@ _NEVER = ("/", "/usr", "/proc", "/sys", "/dev", "/run", "/lib", "/etc", "/tmp", 
 
 
 class Candidate(NamedTuple):
-    """A file to compare with the memory of processes."""
+    """A file to compare with process memory."""
 
     path: str
     """The path in the process."""
@@ -45,8 +45,8 @@ def candidates(
 ) -> Iterator[Candidate]:
     """Yield files of at least `MIN_FILE` bytes, each once, beginning with the most likely ones.
 
-    These are the files in `look_in`, and with `others`, those that the processes have open or mapped, or in their
-    command lines, environments and working folders. The search ends when `time.monotonic` reaches `deadline`.
+    These are the files in `look_in`, and with `others`, files that the processes have open or mapped, and those in
+    their command lines, environments and working directories. The search ends when `time.monotonic` reaches `deadline`.
     """
     seen = set[tuple[int, int]]()
     named = ((os.path.abspath(path), path) for path in look_in)  # noqa: PTH100 - text

@@ -14,7 +14,7 @@ hides it from this container.
 **When not to use it.** To measure a single process, use `onecopy.memory.proc`.
 
 **Errors.** ``parse_x`` raises ValueError with the kind of file and the line. Functions that read a process raise the
-errors of `onecopy.memory.proc`.
+same errors as `onecopy.memory.proc`.
 
 **Ownership and threads.** Results are immutable, no file stays open, and any thread may call any function. A group's
 files are read one after the other, so their numbers may be slightly inconsistent. `root` is the root of the file
@@ -358,7 +358,7 @@ def parse_pressure(text: str) -> Pressure:
 
 
 def pressure(group: Path | None = None, *, root: Path = ROOT) -> Pressure | None:
-    """Read the pressure of the group at a directory, or of the machine. Return None if the kernel does not report it.
+    """Read the pressure of a group, given its directory, or of the machine. None if the kernel does not report it.
 
     >>> found = pressure()
     >>> found is None or 0 <= found.full.avg10 <= 1
@@ -411,7 +411,7 @@ def charged_to(pid: int, ranges: Iterable[tuple[int, int]]) -> dict[str, float] 
     -------
     dict or None
         Shares (0 to 1) by the directory of the group; "" stands for groups that were removed or are outside of this
-        container. The dict is empty if no page is mapped. None if the kernel hides the groups, as from non-root users.
+        container. The dict is empty if no page is mapped. None if the kernel hides the groups from this process.
 
     Examples
     --------

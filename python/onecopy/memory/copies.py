@@ -32,14 +32,14 @@ _BLOCK = 1 << 16
 _FIRST_BLOCKS, _MAX_BLOCKS = 8, 512
 """Number of blocks of a file that are compared: at first, and if any of these were found."""
 _MAX_REGION = 1 << 40
-"""Larger regions are not read: they reserve addresses but have few pages, such as the shadow memory of sanitizers."""
+"""Larger regions, such as the shadow memory of sanitizers, are not read: few of their addresses have pages."""
 _UNREADABLE = {"um", "uw", "ui", "io", "pf"}
 """Flags of regions that are not read: registered with userfaultfd, or mapped from a device."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileCopies:
-    """Private copies of the bytes of a file."""
+    """Private copies of a file's bytes."""
 
     path: str
     """Path of the file, as the process sees it."""
@@ -82,7 +82,7 @@ class Copies:
 
     @property
     def in_no_file(self) -> int:
-        """The part of `data` that belongs to none of `files`."""
+        """The part of `data` that is not in any of `files`."""
         return sum(self.data.values()) - sum(file.extra for file in self.files)
 
     @property
@@ -120,7 +120,7 @@ def find(
         Folders or files to compare.
     others
         Whether to also compare files that the processes have open or mapped, and those in their command lines,
-        environments and working folders.
+        environments and working directories.
     """
     wanted = sum(one.memory.anonymous for regions in processes.values() for one in regions)
     share = min(1.0, max(_MIN_SHARE, min(seconds * _RATE, _MAX_COMPARED) / max(wanted, 1)))

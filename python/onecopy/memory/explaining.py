@@ -190,7 +190,7 @@ def explain(
         pages, a random part of them is compared.
     look_in
         For processes: files or folders whose contents are compared with the memory, in addition to files that the
-        processes have open or mapped, and those in their command lines, environments and working folders.
+        processes have open or mapped, and those in their command lines, environments and working directories.
 
     Returns
     -------
@@ -267,7 +267,7 @@ def _examined(pids: list[int]) -> tuple[dict[int, list[MappedRegion]], dict[int,
 
 
 def _is_stuck(pid: int) -> bool:
-    """Return whether a process waits in the kernel without interruption, where reading its memory could wait, too."""
+    """Return whether a process waits uninterruptibly in the kernel. Reading its memory could then wait, too."""
     deadline = time.monotonic() + _D_STATE_SECONDS
     while proc.stat(pid).state == "D":
         if time.monotonic() > deadline:
@@ -490,7 +490,7 @@ def _shortened(text: str, width: int) -> str:
 
 
 def _folded(text: str) -> list[str]:
-    """Return paragraphs as lines of at most `_WIDTH` characters, if no word is longer. Indented ones stay whole."""
+    """Return paragraphs as lines of at most `_WIDTH` characters, if no word is longer. Indented text stays whole."""
     lines = list[str]()
     for paragraph in text.split("\n"):
         words = [paragraph] if paragraph.startswith(" ") else paragraph.split(" ")

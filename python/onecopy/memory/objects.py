@@ -1,4 +1,4 @@
-"""Explain where the memory of an object is: a session, a module, an opened file or an array.
+"""Explain where an object's memory is: a session, a module, an opened file or an array.
 
 Addresses are looked up in ``/proc/self/maps``, and pages that were copied on write are counted in
 ``/proc/self/pagemap``.
@@ -35,7 +35,7 @@ class Finding:
     private: int
     """Bytes that are private to this process."""
     kind: Kind
-    """"shared": on pages of a file. "written": some pages of a file were copied on write. "private": a copy made by an
+    """"shared": in pages of a file. "written": some pages of a file were copied on write. "private": a copy made by an
     engine. "heap": anonymous memory. "device": memory of a device."""
     path: str = ""
     """Path of the mapped file, or "" for anonymous memory."""
@@ -67,7 +67,7 @@ class ObjectExplanation:
 
     @property
     def shared(self) -> int:
-        """Total size in bytes of address ranges that are on pages of files."""
+        """Total size in bytes of address ranges that are in pages of files."""
         return sum(one.bytes - one.private for one in self.findings if one.kind in ("shared", "written"))
 
     @property
@@ -76,7 +76,7 @@ class ObjectExplanation:
         return sum(one.private for one in self.findings if one.advice)
 
     def __str__(self) -> str:
-        lines = [f"{self.target}: {size(self.shared)} on pages of files, {size(self.private)} private to the process"]
+        lines = [f"{self.target}: {size(self.shared)} in pages of files, {size(self.private)} private to the process"]
         shown = [one for one in self.findings if one.private or (one.kind == "shared" and one.reason)]
         lines += [f"  {one.name}: {one.amount} {one.kind}: {one.reason}" for one in shown[:_SHOWN]]
         if len(shown) > _SHOWN:
@@ -89,7 +89,7 @@ class ObjectExplanation:
 
 
 def explain_object(target: Any) -> ObjectExplanation:
-    """Explain the memory of an object, as `onecopy.explain` does. Raise TypeError for objects of other types."""
+    """Explain an object's memory, as `onecopy.explain` does. Raise TypeError for objects of other types."""
     if hasattr(getattr(target, "onecopy", None), "copied"):
         return _of_session(target)
     if hasattr(target, "named_parameters"):
@@ -142,7 +142,7 @@ def _of_copied_weights(report: Any, grown: int | None) -> Finding:
         if in_file is None:
             in_file = os.path.getsize(report.path) if os.path.exists(report.path) else 0  # noqa: PTH110, PTH202 - text
         private = max(in_file - mapped, 0)
-        why += f"; the growth of the process is unknown, but at least the {size(private)} of the file"
+        why += f"; the process grew by an unknown amount, but at least by the {size(private)} of the file"
     elif report.weights is None:
         private = grown
         why += "; the process grew by this amount when the session was created, including memory of the engine itself"

@@ -1,6 +1,6 @@
 """Parsers for files in ``/proc`` that describe a process.
 
-``parse_x(text)`` parses the text of a file; ``x(pid)`` reads the file of a process and parses it.
+``parse_x(text)`` parses the text of a file; ``x(pid)`` reads a process's file and parses it.
 `onecopy.memory.cgroup` contains readers for cgroups and the machine.
 
 **Units.** Numbers are in bytes and seconds, never in kB or ticks. Names are the kernel's, in snake_case. None means
@@ -269,9 +269,9 @@ def smaps(pid: int, *, root: Path = PROC) -> list[MappedRegion]:
 
 
 def regions_of(pid: int, path: str | os.PathLike[str], *, root: Path = PROC) -> list[MappedRegion]:
-    """Return the regions of a process that map the file at `path`.
+    """Return a process's regions that map the file at `path`.
 
-    A region matches if the inode, and either the device or the path, are the same, because `os.stat` reports a
+    A region matches if its inode, and either its device or its path, are the same, because `os.stat` reports a
     different device on btrfs and overlayfs. Raise FileNotFoundError if there is no file at `path`.
 
     >>> regions_of(os.getpid(), os.devnull)
@@ -417,7 +417,7 @@ def name_of(pid: int) -> str:
 
 
 def label_of(pid: int, name: str) -> str:
-    """Return a short name for a process, given the name in the kernel. The result may contain any character.
+    """Return a short name for a process, given its name in the kernel. The result may contain any character.
 
     For an interpreter, the name is followed by the script or module that it runs.
 

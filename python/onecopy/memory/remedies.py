@@ -41,7 +41,7 @@ SHARED_BY_RUN = {
 _MIN_ALIKE, _SPREAD = 32 << 20, 1.25
 """Minimum private memory of processes that are compared by size, and the maximum ratio of sizes that are alike."""
 RUN_BYTES, PER_PROCESS_BYTES = 14_000_000, 3_000_000
-"""Memory of the process of `onecopy run`, and of onecopy in each Python process under it."""
+"""Memory of the `onecopy run` process, and of onecopy in each Python process under it."""
 MAPPED_BY = {
     ".ckpt": "torch.load(path, mmap=True)",
     ".joblib": 'joblib.load(path, mmap_mode="r")',
@@ -158,7 +158,7 @@ def _started_by(pid: int) -> list[str]:
 
 
 def _typed(words: list[str]) -> list[str]:
-    """Return a command as a user types it: without the interpreter of an installed script, and without its folder."""
+    """Return a command as a user would type it: without folders, and without an installed script's interpreter."""
     first = os.path.basename(words[0])  # noqa: PTH119 - text
     if first.startswith("python") and len(words) > 1 and not words[1].startswith("-"):
         script = os.path.basename(words[1])  # noqa: PTH119

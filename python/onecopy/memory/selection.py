@@ -27,7 +27,7 @@ def all_pids() -> list[int]:
 def named(name: str) -> list[int]:
     """Return the processes that run the executable, script or module called `name`.
 
-    A process that has replaced its command line by a title, such as "gunicorn: worker [app]", is found by the title's
+    A process that has replaced its command line with a title, such as "gunicorn: worker [app]", is found by the title's
     first word. The calling process is never returned.
 
     >>> named("no such program")

@@ -1,8 +1,8 @@
 """A log of calls that load files. It records how much each call shared, how much it copied, and why.
 
 `calls` returns the calls of this process. Under `onecopy run`, each process also appends its calls to the call log of
-the run, a file in memory with lines of JSON, so that none are lost if the process is killed. The run's server sends the
-descriptor of this file to processes, even in other user, PID and mount namespaces.
+the run, a file in memory with lines of JSON, so that no calls are lost if the process is killed. The run's server
+sends this file's descriptor to processes, even to those in other user, PID and mount namespaces.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _known: dict[Call, None] = {}
 
 
 def calls() -> tuple[Call, ...]:
-    """Return the calls of this process that loaded a file, whether shared or not, in order. Equal calls count once.
+    """Return this process's calls that loaded files, whether or not the data is shared, in order, without duplicates.
 
     Examples
     --------

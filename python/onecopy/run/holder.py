@@ -101,7 +101,7 @@ class _File:
     path: str
     name: HeldName | None = None
     mapping: Mapping | None = None
-    """A mapping of the file, or of the generation of its name."""
+    """A mapping of the file, or of the current generation under its name."""
     seen: tuple[int, ...] | None = None
     """Identity of the file at the last refresh, if the file is not mapped or has a name."""
     wanted: int = 0
@@ -139,7 +139,7 @@ class Holder(Closeable):
         ``oc.open("hold:NAME")`` opens the newest copy. A name consists of letters, digits and "_-.".
     max_bytes
         Maximum bytes of all files in memory, as a number or text such as "12 GiB". None means half of the available
-        memory of the machine or control group. Older generations that are still in use take additional memory.
+        memory of the machine or control group. Older generations that are still in use need additional memory.
     pin
         Maximum number of bytes to lock. None means as many as RLIMIT_MEMLOCK allows (for root, the whole budget).
     threads, huge

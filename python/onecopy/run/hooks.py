@@ -120,8 +120,8 @@ def replace(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable
 def replace_where_shared(owner: Any, name: str, shared: Callable[..., Any]) -> None:
     """Replace a function with ``shared``. If that returns None or fails, the original function is called.
 
-    A failure is logged if the original succeeds. The original runs outside of any exception handler, so that an
-    error of onecopy does not become the context of its errors.
+    A failure is logged if the original succeeds. The original runs outside of any exception handler, so that
+    onecopy's errors do not become the context of the original's errors.
     """
 
     def make(original: Callable[..., Any]) -> Callable[..., Any]:
@@ -152,7 +152,7 @@ def call_before(owner: Any, name: str, step: Callable[..., None]) -> None:
 
 
 def guarded(name: str, step: Callable[..., Any], *args: Any) -> Any:
-    """Return the result of one of onecopy's steps in the function `name`. If the step fails, log it and return None."""
+    """Return the result of one of onecopy's steps in `name`. If the step fails, log the error and return None."""
     try:
         return step(*args)
     except Exception as error:  # the program must run as it would without onecopy

@@ -91,7 +91,7 @@ class _Builder:
             self.waited += _PAUSE
 
     def _needed(self) -> float:
-        """Return how many bytes must be available for a process other than the first one."""
+        """Return how many bytes must be available before any process but the first continues."""
         return 1.5 * self.model_bytes if self.model_bytes else 0.75 * self.available_at_first
 
     def _read(self) -> None:

@@ -244,9 +244,9 @@ class Sampler:
         self.paths: dict[str, str] = {}
         """Paths of mappings in /proc/PID/maps, and the paths of the files that they contain."""
         self._alone = ""
-        """Why other runs do not share the snapshots of this one; empty if they do."""
+        """Why other runs do not share this run's snapshots; empty if they do."""
         self._charged: dict[str, str] = {}
-        """Control groups to which snapshots in memory are charged, by the path of the file."""
+        """Control groups to which snapshots in memory are charged, by file path."""
         self.private: dict[int, dict[str, int]] = {}
         """Maximum private bytes by path, for each process that shares files."""
         self._reading: dict[tuple[int, int], tuple[str, int, set[int]]] = {}

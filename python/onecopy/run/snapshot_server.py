@@ -83,10 +83,10 @@ class _Client:
     deadline: float
     """Time at which the connection is closed unless the process waits for a snapshot or makes one."""
     is_of_run: bool
-    """Whether it connected to the socket of the run, and not to the socket in the store."""
+    """Whether it connected to the run's socket, and not to the socket in the store."""
     state: Literal["stranger", "known", "waits", "only asks", "makes", "has"]
     """A "stranger" has not sent the key yet. A client that "makes" a snapshot may search other servers first. One that
-    "only asks" belongs to another run: it waits, but does not make it. One that "has" a snapshot has received it."""
+    "only asks" belongs to another run, and never makes a snapshot. One that "has" a snapshot has received it."""
     wants: _Key | None = None
     """The snapshot that it requested."""
 
@@ -135,7 +135,7 @@ class SnapshotServer:
         self._may_join = joins
 
     def stop(self) -> None:
-        """Let `serve` release all snapshots and return."""
+        """Make `serve` release all snapshots and return."""
         self._stopped = True
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as own:
             own.connect(self._listening[0].getsockname())
@@ -301,7 +301,7 @@ class SnapshotServer:
     # --- snapshots ------------------------------------------------------------------------------------------------
 
     def _get(self, client: _Client, file: int, lead: int, *, is_remote: bool) -> None:
-        """Send a snapshot, let the process wait for it, or let it make the snapshot."""
+        """Send a snapshot, make the process wait for it, or request that the process makes it."""
         key = client.wants = _key_of(client, file, lead)
         client.state = "waits"
         if key in self._kept:
@@ -313,7 +313,7 @@ class SnapshotServer:
             self._let_make(key)
 
     def _asked(self, client: _Client, file: int, lead: int, begin: str) -> None:
-        """Answer a process of another run: send the snapshot, let it wait, or say that there is no snapshot."""
+        """Answer a process of another run: send the snapshot, make it wait, or answer that there is no snapshot."""
         key = client.wants = _key_of(client, file, lead)
         kept = self._kept.get(key)
         if kept is not None and (kept.memory >= 0 or kept.begin < begin):
@@ -349,14 +349,14 @@ class SnapshotServer:
         self._refuse(key, protocol.NONE)
 
     def _refuse(self, key: _Key, message: bytes) -> None:
-        """Forget a snapshot that is not made, and send a message to all that wait for it."""
+        """Forget a snapshot that is not made, and send a message to all processes that wait for it."""
         del self._kept[key]
         for client in self._waiting(key):
             self._send(client, message)
             self._drop(client)
 
     def _made(self, client: _Client, key: _Key, message: bytes, memory: int) -> None:
-        """Keep the snapshot that a process found or made, and send it to others. If it found none, let it make one."""
+        """Keep the snapshot that a process found or made, and send it to waiting processes, or let it make one."""
         kept = self._kept.get(key)
         if kept is None:
             self._drop(client)
@@ -466,7 +466,7 @@ def _has_changed(kept: _Kept, identity: FileIdentity) -> bool:
 def _is_used(memory: int) -> bool:
     """Return whether memory is open or mapped elsewhere, in which case the kernel refuses a write lease.
 
-    A process that opens the memory during the lease waits for its end; this process ignores the resulting SIGURG.
+    A process that opens the memory during the lease waits for its end. This process ignores the resulting SIGURG.
     """
     try:
         fcntl.fcntl(memory, fcntl.F_SETLEASE, fcntl.F_WRLCK)

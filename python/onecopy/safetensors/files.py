@@ -133,7 +133,7 @@ class safe_open(Closeable):  # noqa: N801 - the name of the class in safetensors
             if not isinstance(name, str):
                 raise TypeError(f"the name of an array must be a str, not {name!r}") from None
             raise SafetensorError(
-                f"there is no array named {name!r}: keys() lists them", path=self._file.path
+                f"there is no array named {name!r}: keys() lists the names", path=self._file.path
             ) from None
 
     def _get(self, names: list[str]) -> dict[str, Any]:
@@ -194,8 +194,8 @@ class Slice:
         last = parts[-1].indices(self._entry.shape[-1]) if isinstance(parts[-1], slice) else (1, 1, 1)
         if last[0] % 2 or last[1] % 2 or last[2] != 1:
             raise SafetensorError(
-                f"{self._entry.name!r}: the last axis of F4 consists of pairs: {parts[-1]!r} must be a slice with even "
-                "ends and without a step",
+                f"{self._entry.name!r}: F4 stores the last axis in pairs: {parts[-1]!r} must be a slice with even "
+                "bounds and no step",
                 Kind.UNSUPPORTED,
             )
         return (*parts[:-1], slice(last[0] // 2, last[1] // 2))
@@ -223,7 +223,7 @@ def _open(filename: str | os.PathLike[str], mode: Mode, *, private: bool) -> Arr
 
 
 def _tensors(file: ArrayFile, entries: list[Entry], device: Any) -> dict[str, Any]:
-    """Return tensors on the mapping of a file, or on a device. As in torch, items of F4 consist of two elements."""
+    """Return tensors in a file's mapping, or on a device. As in torch, items of F4 consist of two elements."""
     from onecopy.frameworks.torch._load import dtype_in_torch, expect_torch, tensors_in  # here: it loads numpy
 
     expect_torch()
@@ -247,7 +247,7 @@ _RANKS = {name: rank for rank, name in enumerate(["BOOL", *PACKED, *list(TYPES)[
 
 
 def write(path: str | os.PathLike[str], values: Mapping[str, Any], metadata: Mapping[str, str] | None) -> None:
-    """Write arrays or CPU tensors with `onecopy.save`. Raise SafetensorError if the format cannot hold them."""
+    """Write arrays or CPU tensors with `onecopy.save`. Raise SafetensorError if the format cannot store them."""
     _described(values)
     try:
         saving.save(path, values, metadata)

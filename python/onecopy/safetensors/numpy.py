@@ -1,4 +1,4 @@
-"""The functions of ``safetensors.numpy``: arrays on copy-on-write mappings of safetensors files.
+"""The functions of ``safetensors.numpy``: arrays in copy-on-write mappings of safetensors files.
 
 BF16 and F8 use dtypes from ml_dtypes. NumPy has no packed types (F4, F6), so loading them raises SafetensorError.
 """
@@ -73,7 +73,7 @@ def save_file(
     TypeError
         A name, or a metadata key or value, is not a str.
     OSError
-        The folder does not exist, permission is missing, or the disk is full.
+        The folder does not exist, permission is denied, or the disk is full.
 
     Examples
     --------

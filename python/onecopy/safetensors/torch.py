@@ -1,4 +1,4 @@
-"""The functions of ``safetensors.torch``: tensors on copy-on-write mappings of safetensors files.
+"""The functions of ``safetensors.torch``: tensors in copy-on-write mappings of safetensors files.
 
 torch is imported when a function is called, not when this module is imported.
 """
@@ -30,7 +30,7 @@ def load_file(filename: str | os.PathLike[str], device: Any = "cpu", *, backend:
         The device of the tensors. Tensors for a device other than the CPU are read and copied there; for "cuda",
         copying is as fast as from pinned memory if the file is in the page cache (see `onecopy.torch.load`).
     backend
-        "mmap": tensors on a mapping. "pread": the file is read into private memory.
+        "mmap": tensors in a mapping. "pread": the file is read into private memory.
 
     Raises
     ------
@@ -77,7 +77,7 @@ def save_file(
     TypeError
         A name, or a metadata key or value, is not a str.
     OSError
-        The folder does not exist, permission is missing, or the disk is full.
+        The folder does not exist, permission is denied, or the disk is full.
 
     Examples
     --------
@@ -138,7 +138,7 @@ def save_model(
     Raises
     ------
     RuntimeError
-        Weights share memory, and none of them covers all of it.
+        Weights share memory, and none of them spans all of it.
     ValueError
         With ``force_contiguous=False``: a weight is not contiguous.
     SafetensorError, OSError
@@ -250,7 +250,7 @@ def _checked(tensors: Any) -> dict[str, Any]:
 
 
 def _overlapping(tensors: dict[str, Any]) -> list[list[str]]:
-    """Group names that overlap in memory. Only neighbours in a storage are compared, as in safetensors."""
+    """Group names of tensors that overlap in memory. Only neighbours in a storage are compared, as in safetensors."""
     storages: dict[tuple[Any, int, int], list[str]] = {}
     for name, tensor in tensors.items():
         if has_memory(tensor) and not why_not_dense(tensor):
@@ -284,8 +284,8 @@ def _duplicates(state: dict[str, Any], preferred: Iterable[str] = ()) -> dict[st
         complete = {name for name in group if state[name].nbytes == state[name].untyped_storage().nbytes()}
         if not complete:
             raise RuntimeError(
-                f"{group}: none of these tensors covers all shared memory; saving them would store more than they "
-                "contain, or lose the sharing: clone them"
+                f"{group}: none of these tensors spans the memory they share; saving them would store extra bytes "
+                "or lose the sharing: clone them"
             )
         kept = min(complete.intersection(preferred) or complete)
         if len(group) > 1:

@@ -26,7 +26,7 @@ def _of_cached(value: Any) -> Any:
 
 
 def _of_tensor(tensor: Any) -> Any:
-    """Return the attributes, gradient, layout, quantization and data of a torch tensor."""
+    """Return the attributes, gradient, layout, quantisation and data of a torch tensor."""
     torch = sys.modules["torch"]
     keeps_gradient = tensor.is_leaf or tensor.retains_grad
     about = [vars(tensor), tensor.grad if keeps_gradient else None, tensor.requires_grad]
@@ -136,7 +136,7 @@ EQUIVALENTS: dict[Any, Callable[[Any], Any]] = {
     "sklearn.feature_extraction.text._VectorizerMixin": _without("_stop_words_id"),
     "torch.Tensor": _of_tensor,
 }
-"""Functions that return a value to represent an object, by its type, or by the qualified name of its type or a base."""
+"""Functions that return a value to represent an object, by type, or by the qualified name of the type or a base."""
 
 
 @functools.lru_cache(maxsize=1024)

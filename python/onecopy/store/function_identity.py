@@ -213,7 +213,7 @@ class Form:
         return of_python and not issubclass(kind, type) and self._package_of_class(kind) is not None
 
     def add_names_of_modules(self) -> None:
-        """Add the objects in the added modules of the program to which names in the added code may refer."""
+        """Add the objects to which names in the added code may refer in the program's added modules."""
         done: set[tuple[object, str]] = set()
         may_name = self._modules or self._compiled or "__subclasses__" in self._names
         while may_name and (waiting := [each for each in self._named() if each[0] not in done]):
@@ -223,7 +223,7 @@ class Form:
                 self._add_at(step, value)
 
     def _named(self) -> Iterator[tuple[tuple[object, str], str, Any]]:
-        """Yield the objects to which names in the code refer in modules, and subclasses if the code lists them."""
+        """Yield the objects in modules to which the code's names refer, and subclasses if the code lists them."""
         for number, module in enumerate(self._modules):
             names = self._names & vars(module).keys()
             if "__getattr__" in names:  # PEP 562
@@ -256,7 +256,7 @@ class Form:
             raise
 
     def _digest_of(self, add: Callable[[Any], None], value: Any, *, keep: bool = True) -> bytes:
-        """Return the digest of a single value. Forget the objects inside it after an error, or if `keep` is False."""
+        """Return the digest of a single value. Forget the value's objects after an error, or if `keep` is False."""
         outer, self.hash, before = self.hash, self._new(), len(self._seen)
         try:
             add(value)
@@ -452,7 +452,7 @@ class Form:
         self._add_at(step, given)
 
     def _add_object(self, value: Any, kind: type) -> None:
-        """Add the class of an object, the data that pickle would store, and the attributes that pickle leaves out."""
+        """Add an object's class, the data that pickle would store, and the attributes that pickle leaves out."""
         self._put(b"object", b"")
         self.add(kind)
         if (same := equivalent_of(value, kind)) is not NotImplemented:

@@ -100,7 +100,7 @@ def contents_of(path: str) -> str:
         try:
             nbytes += os.stat(name).st_size  # noqa: PTH116 - text
             if nbytes > _MAX_BYTES:
-                raise NoIdentity(f"code in {path!r}, exceeds 256 MiB without a distribution: install it with pip")
+                raise NoIdentity(f"code in {path!r}, exceeds 256 MiB and has no distribution: install it with pip")
             with open(name, "rb") as file:  # noqa: PTH123 - text
                 data = file.read()
         except OSError as error:
@@ -135,7 +135,7 @@ def _owners_of(folder: str, inner: str) -> tuple[list[str], bool]:
 
 @functools.cache
 def _metadata_of(folder: str, top: str) -> list[str]:
-    """Return the metadata folders of the distributions that contain a top-level module or package of a folder."""
+    """Return the metadata folders of the distributions that contain a top-level module or package in a folder."""
     try:
         entries = sorted(name for name in os.listdir(folder) if name.endswith((".dist-info", ".egg-info")))  # noqa: PTH208
     except OSError:

@@ -87,7 +87,7 @@ class Ranges:
 class PartialFile:
     """A file of a known size that is written in pieces, in any order and by several threads of one process.
 
-    The caller holds the claim of the key, so that no other process writes. Opening the file keeps the pieces that an
+    The caller holds the key's claim, so that no other process writes. Opening the file keeps the pieces that an
     earlier process wrote, and discards those that are damaged or belong to another key. The file and its list are at
     the artefact's path, with other suffixes. Raise OSError if the file or its list cannot be written, or is not a
     regular file of this user.

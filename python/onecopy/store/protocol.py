@@ -1,19 +1,19 @@
 """The protocol between snapshot servers (`onecopy.run.snapshot_server`), and between a server and its clients.
 
-A connection carries one request. Processes of a run connect to the abstract socket of its server, send the key of the
-run, and receive the proof of the server, so that neither side sends a descriptor to an unrelated process, whatever user
+A connection carries one request. Processes of a run connect to the abstract socket of its server, send the run's
+key, and receive the server's proof, so that neither side sends a descriptor to an unrelated process, whatever user
 ids a namespace shows. Other processes of the user, and other servers, connect to the socket in the store
 (`onecopy.store.servers`), where the kernel identifies both sides. The process then sends one of these messages:
 
-* `GET` (`GET_REMOTE` for a file on a network file system) and the lead of the snapshot, with the open file as proof
+* `GET` (`GET_REMOTE` for a file on a network file system) and the snapshot's lead, with the open file as proof
   that the process may read it. The answers are `HAVE` with a snapshot; `MAKE`, a request to make the snapshot and send
   it with `MADE`; `FULL`; `WAIT` at intervals while another process makes it; and `ASK`.
 * `ASK`, the lead, and the time and name that order searches. A server that sends `ASK` requests that the process sends
   the same message, with the file, to the other servers of the user, and then sends the server `HAVE` with a snapshot
   from one of them, or `NONE`. The other servers answer `HAVE`, `NONE`, or `WAIT` while a process makes the snapshot;
-  the process then also sends `WAIT` to the server of its run.
+  the process then also sends `WAIT` to its run's server.
 * `SHORT`: memory is short, so the server closes the snapshots that other servers made.
-* `LOG`: the answer is `HAVE`, with the process id in the namespace of the server, and the call log.
+* `LOG`: the answer is `HAVE`, with the process id in the server's namespace, and the call log.
 
 A process waits at most `ANSWER_S` seconds for the proof, then `PAUSE_S` seconds for each answer. If the server does not
 answer, the process does not contact it again for `SILENCE_S` seconds. Other servers must send their first answer within
@@ -101,7 +101,7 @@ def ask_again() -> None:
 
 
 def limit(connection: _socket.socket, seconds: float) -> None:
-    """Let each call wait for at most this number of seconds, then raise BlockingIOError."""
+    """Make each call wait for at most this number of seconds, then raise BlockingIOError."""
     connection.setblocking(True)  # the program may have set another default
     value = struct.pack("@ll", int(seconds), int(seconds % 1 * 1_000_000))
     for option in (_socket.SO_SNDTIMEO, _socket.SO_RCVTIMEO):

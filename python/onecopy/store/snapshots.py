@@ -17,7 +17,7 @@ that the kernel notices the next write through a mapping. Files on file systems 
 in this way are refused (`NoSnapshot`).
 
 **Names.** `copy` makes a snapshot for `onecopy hold NAME=FILE`, and `held` opens the snapshot of a name: the link
-``holds/NAME`` in the default store in memory leads to a descriptor of the process that holds it. Only processes of that
+``holds/NAME`` in the default store in memory leads to a descriptor of the holding process. Only processes of that
 user can follow the link, and only while the holding process is alive.
 
 **Threads.** All functions may be called from any thread.
@@ -139,8 +139,8 @@ def take(file: str | int, lead: int = 0) -> Snapshot:
 def copy(path: str, name: str) -> tuple[_core.Mapping, FileIdentity]:
     """Copy a file into sealed memory of this process, to hold it under a name. Also return the file's identity.
 
-    The copied pages of the file are dropped from the page cache, unless a process maps them. Raise the errors of
-    `take`, and MemoryError if there is too little memory.
+    The copied pages of the file are dropped from the page cache, unless a process maps them. Raise the same
+    errors as `take`, and MemoryError if there is too little memory.
     """
     descriptor = _open(path)
     try:
@@ -218,7 +218,7 @@ def handle_of(path: str) -> tuple[_core.FileHandle | None, str]:
 def _take_from_server(source: _Source) -> Snapshot | None:
     """Get a snapshot from the run's server, or make it. Return None without a server, or with too little memory.
 
-    Outside of a run, any server of this user that answers will do.
+    Outside of a run, use any server of this user that answers.
     """
     server = os.environ.get(KEEPER)
     try:
@@ -244,7 +244,7 @@ def _take_from_server(source: _Source) -> Snapshot | None:
 
 
 def _request(connection: _socket.socket, source: _Source, most_seconds: float) -> _core.FileHandle | None:
-    """Return the snapshot of a server, or None if this process has to make it. Raise NoSnapshot on failure."""
+    """Return a server's snapshot, or None if this process has to make it. Raise NoSnapshot on failure."""
     reply, memory, end = protocol.WAIT, None, time.monotonic() + most_seconds
     try:
         request = protocol.GET_REMOTE if source.is_remote else protocol.GET
@@ -292,7 +292,7 @@ def _search(server: _socket.socket, request: bytes, source: _Source) -> _core.Fi
 
 
 def _received(connection: _socket.socket, source: _Source) -> tuple[bytes, _core.FileHandle | None]:
-    """Return a server's message, and any snapshot sent with it. Raise NoSnapshot if that is another snapshot."""
+    """Return a server's message and any snapshot sent with it. Raise NoSnapshot if it is not the requested one."""
     reply, received = protocol.receive(connection)
     if received < 0:
         return reply, None
@@ -343,7 +343,7 @@ def is_snapshot(memory: int, nbytes: int, user: int) -> bool:
 
 
 def fits_in_memory(nbytes: int) -> bool:
-    """Return whether a snapshot takes at most half of the available memory, and so may be kept in memory."""
+    """Return whether a snapshot needs at most half of the available memory, and so may be kept in memory."""
     available = _core.available_memory()
     return available is None or nbytes <= available[0] // 2
 

@@ -71,7 +71,7 @@ class Artefact:
     key: str
     """Key of the artefact; empty if unknown."""
     path: Path
-    """Absolute path of the file in the folder of the store."""
+    """Absolute path of the file in the store's folder."""
     bytes: int
     """Size of the file in bytes."""
     created: float
@@ -102,7 +102,7 @@ class Artefact:
         return str(self.path)
 
     def read_bytes(self) -> bytes_type:
-        """Return a copy of the contents of the file that was found or built."""
+        """Return a copy of the file's contents."""
         if self.handle is None:
             return self.path.read_bytes()
         pieces: list[bytes_type] = []
@@ -423,7 +423,7 @@ class Store:
         FileChanged
             The source changed during the build.
         OSError
-            The folder or the path of the artefact cannot be used. EDEADLK: a build requests its own key.
+            The folder or the artefact's path cannot be used. EDEADLK: a build requests its own key.
         FormatError
             The description file of the artefact is damaged, or belongs to another key with the same digest.
         ChildProcessError
@@ -651,12 +651,12 @@ def _limited_seconds(name: str, seconds: float | str | None) -> float | None:
 
 
 def report_progress(done: int) -> None:
-    """Report the bytes done so far to processes that wait for the build. Has no effect outside of a build function."""
+    """Report the number of bytes built so far to processes that wait. Has no effect outside of a build function."""
     _core.report_progress(done)
 
 
 def sweep_views(store: Path) -> None:
-    """As far as possible, remove links whose artefact or holder no longer exists, and empty views."""
+    """As far as possible, remove links whose artefact or holder no longer exists, and views that are empty."""
     sweep_holds(store)
     views = store / VIEWS
     if not views.is_dir():

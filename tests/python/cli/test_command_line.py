@@ -89,7 +89,7 @@ def test_help_lists_every_verb_which_has_a_help_text_too(capsys, option):
 def test_a_verb_that_is_not_installed_names_what_to_install(monkeypatch, capsys, verb, distribution):
     monkeypatch.setattr("importlib.metadata.entry_points", lambda **_: [])
     assert command_line.run([verb, "open", "x"]) == 2
-    wanted = f"{verb} needs another distribution: pip install {distribution} (see 'onecopy --help')"
+    wanted = f"{verb} needs another package: pip install {distribution} (see 'onecopy --help')"
     assert capsys.readouterr() == ("", f"onecopy: {wanted}\n")
     command_line.run(["--help"])
     assert f"  {verb} " not in capsys.readouterr().out

@@ -56,7 +56,7 @@ def test_tied_weights_are_named_and_written_once_on_request(onecopy_command, tmp
         assert np.shares_memory(before[first], before[second])
         nbytes = before[first].nbytes
     done = onecopy_command("convert", source, target)
-    assert f"{second} has the bytes of {first} in the source: written again" in done.stderr
+    assert f"{second} has the same bytes as {first} in the source: written again" in done.stderr
     assert "--drop-tied" in done.stderr
     assert list(oc.open(target)) == [first, second, *more]
     facts = json.loads(onecopy_command("convert", source, target, "--drop-tied", "--force", "--json").stdout)
@@ -153,7 +153,7 @@ def test_a_target_that_exists_is_replaced_only_with_force(onecopy_command, tmp_p
     for path in (target, dangling):
         done = onecopy_command("convert", index, path)
         assert (done.returncode, done.stdout) == (1, "")
-        assert done.stderr == f"onecopy: {path}: the file exists: --force replaces it\n"
+        assert done.stderr == f"onecopy: {path}: the file exists: use --force to replace it\n"
     assert target.read_text() == "mine"
     assert onecopy_command("convert", index, target, "--force").returncode == 0
     assert onecopy_command("convert", target, target, "--align", "2MiB", "--force").returncode == 0  # by itself

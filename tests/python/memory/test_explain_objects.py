@@ -24,7 +24,7 @@ def test_an_opened_file_and_an_array_by_its_address_are_explained(tmp_path):
     assert "once for all processes" in str(told)
     assert of_array.findings[0].path == str(path)
     assert (of_copy.findings[0].kind, of_copy.private) == ("heap", MIB)
-    assert str(of_copy).startswith("ndarray uint8[1048576]: 0 B on pages of files")
+    assert str(of_copy).startswith("ndarray uint8[1048576]: 0 B in pages of files")
     with oc.open(path, mode="copy") as copied:
         told = oc.explain(copied)
     assert (told.findings[0].kind, told.findings[0].advice) == ("heap", "oc.open(path, mode='map')")

@@ -130,12 +130,12 @@ def test_ls_shows_the_class_and_the_arrays_of_an_object_and_runs_nothing(path, o
     RAN.clear()
     oc.save_object(path, model())
     shown = onecopy_command("ls", path).stdout.splitlines()
-    assert shown[0] == f"{path}: safetensors, object of the class {Model.__module__}.Model, arrays of onecopy"
+    assert shown[0] == f"{path}: safetensors, object of class {Model.__module__}.Model, onecopy arrays"
     assert any(line.startswith("layers[1].weight  F64") for line in shown)
     oc.save(path, ARRAYS, {"onecopy.object": json.dumps(ABOUT | {"type": "\x1b[31m"})})
     assert "\x1b" not in onecopy_command("ls", path).stdout
     oc.save(path, ARRAYS, {"onecopy.object": "{"})
-    assert onecopy_command("ls", path).stdout.splitlines()[0] == f"{path}: safetensors, arrays of onecopy"
+    assert onecopy_command("ls", path).stdout.splitlines()[0] == f"{path}: safetensors, onecopy arrays"
 
 
 def test_mapped_and_unusual_arrays(path, tmp_path):
@@ -173,7 +173,7 @@ def test_what_a_class_copies_is_reported_and_logged(path, caplog):
     assert report.copied[0][:2] == ("tree.nodes", 2_400_000)
     first, second, third = str(report).splitlines()
     assert first == f"{path}: 8.00 kB mapped, 2.40 MB copied"
-    assert second == "  tree.nodes, 2.40 MB: copied by the classes of the object"
+    assert second == "  tree.nodes, 2.40 MB: copied by the object's classes"
     assert third.startswith("  object.pickle, ")
     with caplog.at_level(logging.WARNING, "onecopy"):
         oc.load_object(path, trusted=True)

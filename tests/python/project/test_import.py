@@ -169,7 +169,7 @@ def test_a_distribution_that_is_missing_is_named_with_what_to_install(python, tm
             print(error.name, error, sep=", ")
     """
     said = python(textwrap.dedent(code), GOLDEN, tmp_path / "rows.oc", name)
-    needed = f"onecopy.{name} needs another distribution: pip install onecopy-{name}\n"
+    needed = f"onecopy.{name} needs another package: pip install onecopy-{name}\n"
     assert said in (f"onecopy_{name}, {needed}", f"onecopy: {needed}")
 
 

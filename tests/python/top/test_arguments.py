@@ -27,7 +27,7 @@ def test_a_path_is_text_and_may_have_any_character_but_nul(path):
 
 @pytest.mark.parametrize("url", ["ftp://me:secret@host/x", "sftp:///me:secret@host", "ssh:/me:secret@host/x"])
 def test_a_password_in_a_url_reaches_no_message(url):
-    with pytest.raises(ValueError, match=f"a URL of the unsupported protocol '{url.partition(':')[0]}'") as error:
+    with pytest.raises(ValueError, match=f"a URL with the unsupported protocol '{url.partition(':')[0]}'") as error:
         path_text(url)
     assert "secret" not in str(error.value)
 

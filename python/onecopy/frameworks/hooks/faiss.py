@@ -1,7 +1,7 @@
 """Makes `faiss.read_index` and `read_index_binary` return indexes whose vectors, codes and links are in a snapshot.
 
-**Not shared:** calls with flags or readers, and versions of faiss without such views. An index is read as soon as the
-program uses a function that is not in `_READS`, or an attribute that is not in `_ATTRIBUTES`.
+**Not shared:** calls with flags or readers, and faiss before 1.11. An index is read as soon as the program uses a
+function that is not in `_READS`, or an attribute that is not in `_ATTRIBUTES`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ATTRIBUTES = {"d", "ntotal", "is_trained", "metric_type", "metric_arg", "verbos
 _SETTINGS = {"nprobe", "efSearch"}
 """Attributes that can be set in a view, and are set again in the index that replaces it."""
 _PARTS = {"hnsw"}
-"""Attributes that are parts of an index. Such a part has some of the attributes above, too."""
+"""Attributes that are parts of an index. A part also has some of the attributes above."""
 
 
 class _Part(View):
@@ -41,7 +41,7 @@ class _Part(View):
         self.index: Any = None
         """The index that replaces the view, if it has been read."""
         self.settings: dict[str, Callable[[Any], Any]] = {}
-        """Functions that apply the settings that the program has changed in the view to an index."""
+        """Functions that repeat the program's attribute changes in an index, by attribute."""
 
     def reading(self) -> Any:
         return self.own("") if self.root.read is None else self.native
@@ -62,7 +62,7 @@ class _Part(View):
         return part
 
     def set(self, name: str, step: Callable[[Any], Any]) -> None:
-        """Record an attribute that the program has set, for the index that replaces the view."""
+        """Record an attribute change, and repeat it in the index that replaces the view."""
         self.root.settings.pop(name, None)
         self.root.settings[name] = lambda index: step(self.path(index))
 

@@ -1,4 +1,4 @@
-"""Reports calls of `hnswlib.Index.load_index`, whose data cannot be shared, and gives advice."""
+"""Reports calls to `hnswlib.Index.load_index`, whose data cannot be shared, and gives advice."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REASON = "hnswlib cannot map an index: load it before the workers fork, or save 
 
 
 def apply(module: ModuleType) -> None:
-    """Report each call of `load_index`."""
+    """Report each call to `load_index`."""
     for name in ("Index", "BFIndex"):
         call_before(getattr(module, name), "load_index", _note)
 

@@ -1,9 +1,9 @@
-"""Makes `numpy.fromfile`, which `numpy.load` calls, return arrays on a snapshot, even for members of ``.npz`` files.
+"""Makes `numpy.fromfile`, which `numpy.load` calls, return arrays in a snapshot, even for members of ``.npz`` files.
 
 **Not shared:** small arrays, Python objects and text (see `_mapped`); arrays that are not aligned in the file
 (`_array_on`); compressed and damaged members (`_member`); files without a snapshot (`mapped.source_of`).
 
-Most processes import NumPy, but few load big files. Therefore, `run` loads the code that maps files on first use.
+Most processes import NumPy, but few load big files. Therefore, the code that maps files is loaded on first use.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def apply(_: ModuleType) -> None:
 
 
 def _mapped(file: Any, dtype: Any = float, count: int = -1, sep: str = "", offset: int = 0, *, like: Any = None) -> Any:
-    """Return the array that a `numpy.fromfile` call requests, on a snapshot, or None if NumPy should read it."""
+    """Return the array that a `numpy.fromfile` call requests, in a snapshot, or None if NumPy should read it."""
     is_path = isinstance(file, (str, os.PathLike))
     opened = os.fspath(file) if is_path else descriptor_of(file)
     dtype = np.dtype(dtype)
@@ -76,7 +76,7 @@ def _array_on(source: Source, begin: int, nbytes: int, dtype: Any) -> Any:
 
 
 def _member(npz: Any, key: str) -> Any:
-    """Return an array in an npz file, on a snapshot of the archive, or None if `numpy.load` should read it."""
+    """Return an array of an npz file, in a snapshot of the archive, or None if `numpy.load` should read it."""
     names = npz.zip.NameToInfo
     files = getattr(npz, "_files", None)  # NumPy 1 has a list here, and looks names up as below
     info = names[files[key]] if isinstance(files, dict) else names[key if key in names else f"{key}.npy"]

@@ -1,4 +1,4 @@
-"""Makes `safetensors.numpy.load_file` return arrays on a snapshot.
+"""Makes `safetensors.numpy.load_file` return arrays in a snapshot.
 
 `safetensors.torch.load_file` maps files itself. A file on a network or user-space file system is read into the page
 cache in the background.

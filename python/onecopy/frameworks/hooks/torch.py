@@ -1,11 +1,11 @@
-"""Makes `torch.load` return tensors on snapshots, and `Module.load_state_dict` move weights to snapshots.
+"""Makes `torch.load` return tensors in snapshots, and `Module.load_state_dict` move weights to snapshots.
 
-`load_state_dict` calls ``parameter.copy_(tensor)`` for each weight. If the tensor is on a mapped file, the parameter
+`load_state_dict` calls ``parameter.copy_(tensor)`` for each weight. If the tensor is in a mapped file, the parameter
 instead uses copy-on-write memory of a snapshot with the same values. The parameter stays the same object, with its
 gradient and hooks, and writing to one of the two tensors does not change the other.
 
-**Resizing.** torch can resize storages in its own memory, but not another library's storages. Therefore, the functions
-that resize first copy a moved weight to torch's memory.
+**Resizing.** torch can resize storages in its own memory, but not another library's storages. Therefore, functions that
+resize storages first copy a moved weight to torch's memory.
 
 **Addresses.** Moving a weight changes its address. If the program has called its `data_ptr`, the values are copied
 instead, because ctypes, numba or an extension may have kept the address.
@@ -53,15 +53,15 @@ _LOCAL_HEADER, _MOST_HEADER = 30, 1024
 """Bytes of an entry's header in a zip archive, without and with its name and padding."""
 
 _loaded: dict[int, _SecondMapping] = {}
-"""Second mappings of files, keyed by the address of the storage on a snapshot that `torch.load` returned."""
+"""Second mappings of files, keyed by the address of the storage in a snapshot that `torch.load` returned."""
 _moved: dict[int, None] = {}
-"""Addresses of storages on snapshots and cast files that replace memory that torch allocated for weights."""
+"""Addresses of storages in snapshots and cast files that replace memory that torch allocated for weights."""
 address_of = torch.Tensor.data_ptr
 """The original torch function, which `apply` replaces. onecopy calls it, because onecopy does not keep the address."""
 
 
 def apply(module: ModuleType) -> None:
-    """Replace torch's functions, or prevent `torch.compile` from tracing onecopy's, which run between graphs."""
+    """Replace torch's functions, or keep `torch.compile` from tracing onecopy's, so that they run between graphs."""
     if module.__name__ == "torch._dynamo.trace_rules":
         for package in ("onecopy", *lazy.DISTRIBUTIONS.values()):  # not installed: ignored
             module.add(package)
@@ -82,7 +82,7 @@ def apply(module: ModuleType) -> None:
 
 
 def _tensor_on(array: Any, known: dict[int, Any], value: Any) -> Any:
-    """Return a tensor on an array of bytes. While the array exists, `known` maps its address to `value`."""
+    """Return a tensor that uses an array of bytes. While the array exists, `known` maps its address to `value`."""
     tensor = torch.from_numpy(array)
     known[address_of(tensor)] = value
     weakref.finalize(array, known.pop, address_of(tensor), None).atexit = False
@@ -90,7 +90,7 @@ def _tensor_on(array: Any, known: dict[int, Any], value: Any) -> Any:
 
 
 def _is_observed() -> bool:
-    """Return whether a torch mode intercepts calls; it must not see calls made by onecopy."""
+    """Return whether a torch mode intercepts calls. Modes must not see calls made by onecopy."""
     modes = _get_current_function_mode_stack()
     return torch._C._len_torch_dispatch_stack() > 0 or any(type(mode) is not DeviceContext for mode in modes)
 
@@ -124,7 +124,7 @@ def _note_old_format(file: Any, *_: Any, **__: Any) -> None:
 
 
 class _Reader:
-    """A replacement for torch's archive reader that returns large storages on a snapshot of the file."""
+    """A replacement for torch's archive reader that returns large storages in a snapshot of the file."""
 
     def __init__(self, reader: Any, file: Any, begin: int) -> None:
         self._reader, self._file, self._begin = reader, file, begin
@@ -137,7 +137,7 @@ class _Reader:
         return getattr(self._reader, name)
 
     def get_storage_from_record(self, name: str, numel: int, dtype: Any) -> Any:
-        """Return an empty tensor whose storage contains a record's bytes, on a snapshot if possible."""
+        """Return an empty tensor whose storage contains a record's bytes, in a snapshot if possible."""
         tensor = None
         if numel >= MIN_PART and dtype is torch.UntypedStorage and not _is_observed():
             tensor = guarded(LOAD, self._mapped, name, numel)
@@ -169,7 +169,7 @@ class _Reader:
 
 
 def _is_stored(descriptor: int, begin: int) -> bool:
-    """Return whether the entry of a zip archive whose data begins at `begin` is uncompressed, as its header states."""
+    """Return whether the zip entry whose data begins at `begin` is uncompressed, according to its header."""
     before = os.pread(descriptor, min(begin, _MOST_HEADER), max(begin - _MOST_HEADER, 0))
     header = before[before.rfind(b"PK\3\4") :]
     names_and_extra = sum(int.from_bytes(header[at : at + 2], "little") for at in (26, 28))
@@ -236,7 +236,7 @@ def _is_dense(tensor: Any) -> bool:
 
 
 def _move_to_heap(storage: Any) -> None:
-    """Move all tensors of a storage on a snapshot to a copy in torch's memory."""
+    """Move all tensors of a storage from a snapshot to a copy in torch's memory."""
     fresh = torch.UntypedStorage(storage.nbytes())
     fresh.copy_(storage)
     place = storage._cdata
@@ -249,7 +249,7 @@ def _move_to_heap(storage: Any) -> None:
 
 
 def load_resizable(path: Path) -> dict[str, Any]:
-    """Return a cast file's weights on copy-on-write pages. torch can resize them like its own weights."""
+    """Return a cast file's weights in copy-on-write pages. torch can resize them like its own weights."""
 
     def resizable(weight: Any) -> Any:
         raw = weight.reshape(-1).view(torch.uint8).numpy()
@@ -292,7 +292,7 @@ def _bytes_of(state: Any) -> int:
 
 
 class _Sharing(TorchFunctionMode):  # type: ignore[misc,unused-ignore]  # the type checker may run without torch
-    """A torch mode for one call of `load_state_dict`. If possible, it replaces each ``copy_`` with sharing."""
+    """A torch mode for one call to `load_state_dict`. If possible, it replaces each ``copy_`` with sharing."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -321,7 +321,7 @@ class _Sharing(TorchFunctionMode):  # type: ignore[misc,unused-ignore]  # the ty
             region = None if second is not None else self._region(source)
             mapped = region if second is None else second
             if mapped is None:
-                raise _NotShared("the given tensors are not on a mapped file")
+                raise _NotShared("the given tensors are not in a mapped file")
             path = mapped.path
             if reason := _why_copied(target, source) or self._why_private(address_of(source), nbytes):
                 raise _NotShared(reason)
@@ -359,7 +359,7 @@ class _Sharing(TorchFunctionMode):  # type: ignore[misc,unused-ignore]  # the ty
     def _part_of_region(self, region: Any, source: Any, nbytes: int) -> Any:
         """Return the bytes of a tensor's values, from a snapshot of the file that contains them."""
         if region.perms[3] != "p":
-            raise _NotShared("the given tensors are on a mapping to which other processes may write")
+            raise _NotShared("the given tensors are in a mapping to which other processes may write")
         offset = region.offset + address_of(source) - region.start
         file = self._source(region, -offset % _ALIGNMENT)
         if isinstance(file, str):
@@ -421,11 +421,11 @@ class _SecondMapping:
         self.path = parts.path
 
     def address_for(self, source: Any) -> int:
-        """Return the address of the values of a tensor in the first mapping."""
+        """Return the address in this mapping of the values of a tensor in the first mapping."""
         return self._parts.address + int(address_of(source)) - self._first_address
 
     def part(self, source: Any, nbytes: int) -> Any:
-        """Return the values of a tensor in the first mapping as bytes. Each part can be returned only once."""
+        """Return this mapping's bytes for a tensor in the first mapping. Each part can be returned only once."""
         array = self._parts.part(address_of(source) - self._first_address, nbytes)
         if array is None:
             raise _NotShared("another weight uses the same bytes of the file")
@@ -447,11 +447,11 @@ def _why_copied(target: Any, source: Any) -> str:
         (source.is_conj() or source.is_neg() or target.is_inference(), "a conjugated, negated or inference tensor"),
         (target.grad_fn is not None, "computed from other tensors"),
         (target.is_shared(), "in memory that is shared with other processes"),
-        (not storage.resizable(), "in memory of another library"),
-        (hasattr(storage, _ADDRESS_IS_KEPT), "the program has read the address of the weight"),
+        (not storage.resizable(), "in another library's memory"),
+        (hasattr(storage, _ADDRESS_IS_KEPT), "the program has read the weight's address"),
         (
             target._base is not None or storage.nbytes() != target.nbytes or _has_aliases(storage),
-            "other tensors share the memory of the weight",
+            "other tensors share the weight's memory",
         ),
     )
     return next((reason for differs, reason in reasons if differs), "")

@@ -1,9 +1,9 @@
-"""Makes `from_pretrained` in transformers map weights that are cast to another dtype once per machine.
+"""Makes `from_pretrained` in transformers cast weights to another dtype once per machine, and map the result.
 
 transformers itself maps weights whose dtype does not change. Files on network and user-space file systems are read into
 the page cache in the background.
 
-**Not shared:** calls with some arguments (see `_folder`); weights that transformers initializes or converts (`_note`).
+**Not shared:** calls with some arguments (see `_folder`); weights that transformers initialises or converts (`_note`).
 """
 
 from __future__ import annotations
@@ -112,4 +112,4 @@ def _note(model: Any, path: str, casts: dict[Path, Path], reason: str) -> None:
             call_log.mapped(cast, path)
         note(FROM_PRETRAINED, path, shared=shared)
     if copied:
-        note(FROM_PRETRAINED, path, copied=copied, reason=reason or "initialized, converted or cast by transformers")
+        note(FROM_PRETRAINED, path, copied=copied, reason=reason or "initialised, converted or cast by transformers")

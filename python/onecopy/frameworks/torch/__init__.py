@@ -1,6 +1,6 @@
 """PyTorch with mapped memory: load weights by mapping, and share datasets between workers.
 
-    state = oc.torch.load("model.safetensors")           # tensors on mapped pages; reads no data
+    state = oc.torch.load("model.safetensors")           # tensors in mapped pages; reads no data
     report = oc.torch.load_into(model, "model.safetensors")
     dataset = oc.torch.share_dataset(MyDataset(...))
 
@@ -11,7 +11,7 @@ GGUF, npz, ... All processes share one copy of the pages that none of them write
 the file never changes. With ``unsafe_shared=True``, no page becomes private, and any write ends the process (SIGSEGV).
 
 **GPU.** With ``device="cuda"``, torch copies the weights from the mapping. During the copy, a file in the page cache is
-registered with the driver as pinned memory; other files are read ahead. To copy repeatedly, use ``oc.open(path,
+registered with the driver as pinned memory; other files are prefetched. To copy repeatedly, use ``oc.open(path,
 pinned=True)``.
 
 **When not to use it.** Mapping has no advantage if the weights are copied afterwards anyway, for example by a cast to

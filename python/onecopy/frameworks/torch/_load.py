@@ -1,4 +1,4 @@
-"""`load` and `load_into`: load a file's weights as tensors on its mapping, alone or into a module."""
+"""`load` and `load_into`: load a file's weights as tensors in its mapping, into a new dict or into a module."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def load(
     unsafe_shared: bool = False,
     device: Any = None,
 ) -> dict[str, Any]:
-    """Return a file's weights as tensors, either on its mapping, without reading them, or on a device.
+    """Return a file's weights as tensors, either in its mapping, without reading them, or on a device.
 
     Parameters
     ----------
@@ -113,15 +113,15 @@ def load(
         False: copy-on-write pages; writing in place makes a page private. True: read-only pages; writing in place ends
         the process with SIGSEGV, because torch has no read-only tensors.
     device
-        None or "cpu": tensors on the mapping. Another ``torch.device`` or its name: torch copies the weights to that
+        None or "cpu": tensors in the mapping. Another ``torch.device`` or its name: torch copies the weights to that
         device. During the copy, a file that is in the page cache and loaded completely is pinned, so that a CUDA device
-        copies at the speed of its link; other files are read ahead. Weights larger than half of the available memory
+        copies at the speed of its link; other files are prefetched. Weights larger than half of the available memory
         are copied through a window, and do not stay in the page cache.
 
     Returns
     -------
     dict of str to torch.Tensor
-        CPU tensors with the strides of the file, or complete copies on the device. Names that refer to the same bytes
+        CPU tensors with the file's strides, or complete copies on the device. Names that refer to the same bytes
         in the file share a storage. The tensors keep the mapping alive. An element of an F4 tensor is a pair of values.
         Weights with dtypes that torch lacks, such as big-endian dtypes, are returned as uint8 bytes.
 
@@ -164,10 +164,10 @@ def load_into(
     max_bytes: int | str | None = None,
     device: Any = None,
 ) -> LoadReport:
-    """Replace a module's weights with weights on the mapping of a file, without reading or copying them.
+    """Replace a module's weights with weights in a file's mapping, without reading or copying them.
 
     The module may be on the meta device (``with torch.device("meta")``), where it consumes no memory. Its own
-    ``load_state_dict(assign=True)`` receives tensors on the mapping, so hooks, extra state, lazy modules and errors
+    ``load_state_dict(assign=True)`` receives tensors in the mapping, so hooks, extra state, lazy modules and errors
     work as usual; only module versions, which are stored in pickles, are missing. Tied parameters (embeddings) stay
     tied; if the file has several of their names, the last one is used. Existing optimizers refer to the old parameters.
 
@@ -263,14 +263,14 @@ def load_into(
 
 
 def is_cpu(device: Any) -> bool:
-    """Return whether a device is the CPU, whose tensors can be on a mapping. None means the CPU."""
+    """Return whether a device is the CPU, whose tensors can be in a mapping. None means the CPU."""
     return device is None or str(device).partition(":")[0] == "cpu"
 
 
 def tensors_in(
     file: arrays.ArrayFile, names: list[str], *, device: Any, max_bytes: int | str | None = None
 ) -> tuple[dict[str, Any], WarmJob | None]:
-    """Return a file's arrays as tensors on its mapping, or as copies on a device, with the job that reads ahead."""
+    """Return a file's arrays as tensors in its mapping, or as copies on a device, with the job that reads ahead."""
     import torch
 
     if is_cpu(device):
@@ -346,7 +346,7 @@ def _tensors(
     device: Any = None,
     bases: dict[_Place, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return tensors on views of a file, or on copies on a device (perhaps in `bases`). Equal ranges share storage."""
+    """Return tensors that use views of a file, or copies on a device (maybe in `bases`). Equal ranges share storage."""
     bases = {} if bases is None else bases
     found = {}
     for name in names:
@@ -421,7 +421,7 @@ def _as_module(given: Any, name: str = "module") -> Any:
     if isinstance(given, torch.nn.Module):
         return given
     if not isinstance(given, dict):
-        raise TypeError(f"{name} must be a torch.nn.Module or a dict of these and tensors, not {type(given).__name__}")
+        raise TypeError(f"{name} must be a torch.nn.Module or dict of modules and tensors, not {type(given).__name__}")
     module = torch.nn.Module()
     for key, value in given.items():
         if not isinstance(value, torch.Tensor):
