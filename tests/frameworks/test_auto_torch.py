@@ -127,7 +127,7 @@ UNUSUAL = {
     "of another class": ("target = torch.zeros_like(saved).as_subclass(Named)", "a tensor of the class Named"),
     "computed": ("target = torch.zeros_like(saved, requires_grad=True) * 1", "computed from other tensors"),
     "of numpy": ("seen = np.zeros(saved.shape, 'c8'); target = torch.from_numpy(seen)", "in another library's memory"),
-    "a part": ("seen = torch.zeros_like(saved).repeat(2, 1); target = seen[512:]", "other tensors share the memory"),
+    "a part": ("seen = torch.zeros_like(saved).repeat(2, 1); target = seen[512:]", "other tensors share the weight"),
 }
 COPIED_TO_IT = """
 import numpy as np

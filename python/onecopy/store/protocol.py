@@ -8,9 +8,9 @@ ids a namespace shows. Other processes of the user, and other servers, connect t
 * `GET` (`GET_REMOTE` for a file on a network file system) and the snapshot's lead, with the open file as proof
   that the process may read it. The answers are `HAVE` with a snapshot; `MAKE`, a request to make the snapshot and send
   it with `MADE`; `FULL`; `WAIT` at intervals while another process makes it; and `ASK`.
-* `ASK`, the lead, and the time and name that order searches. A server that sends `ASK` requests that the process sends
-  the same message, with the file, to the other servers of the user, and then sends the server `HAVE` with a snapshot
-  from one of them, or `NONE`. The other servers answer `HAVE`, `NONE`, or `WAIT` while a process makes the snapshot;
+* `ASK`, the lead, and the time and name that order searches. A server that sends `ASK` asks the process to send the
+  same message, with the file, to the user's other servers, and then to send the server `HAVE` with a snapshot from one
+  of them, or `NONE`. The other servers answer `HAVE`, `NONE`, or `WAIT` while a process makes the snapshot;
   the process then also sends `WAIT` to its run's server.
 * `SHORT`: memory is short, so the server closes the snapshots that other servers made.
 * `LOG`: the answer is `HAVE`, with the process id in the server's namespace, and the call log.

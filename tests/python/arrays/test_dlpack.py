@@ -90,8 +90,8 @@ def test_an_offset_into_the_memory_is_minded(path):
 REFUSED = {
     "only CPU tensors": {"device": GPU},
     "vector elements": {"lanes": 2},
-    "type code 4 of 32 bits": {"code": 4},
-    "type code 17 of 4 bits": {"code": 17, "bits": 4},
+    "type code 4 with 32 bits": {"code": 4},
+    "type code 17 with 4 bits": {"code": 17, "bits": 4},
     "128 bits": {"code": 2, "bits": 128},
     "type code 3": {"code": 3, "bits": 64},
 }

@@ -202,7 +202,7 @@ def load_into(
     Returns
     -------
     LoadReport
-        Mapped bytes, copied weights with the reasons, and names that are missing, unexpected, unused or on meta.
+        Mapped bytes, copied weights with reasons, and names that are missing, unexpected, unused or on the meta device.
 
     Raises
     ------
