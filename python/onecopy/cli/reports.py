@@ -22,7 +22,7 @@ def names_matching(file: Any, pattern: str) -> list[str]:
     """Return the names of the arrays that match a pattern. Raise ValueError if no name matches."""
     names = [name for name in file.keys() if fnmatch.fnmatchcase(name, pattern)]  # noqa: SIM118
     if not names:
-        raise ValueError(f"none of the {len(file)} arrays of {file.path} matches {pattern!r}")
+        raise ValueError(f"none of the {len(file)} arrays in {file.path} matches {pattern!r}")
     return names
 
 

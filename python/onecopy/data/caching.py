@@ -39,7 +39,7 @@ Progress: TypeAlias = "Callable[[int, int], object] | None"
 
 
 class Cached(Generic[P, T]):
-    """A function decorated by `cached`; ``__wrapped__`` is the function itself."""
+    """A function decorated with `cached`; ``__wrapped__`` is the function itself."""
 
     __wrapped__: Callable[P, Any]
 

@@ -133,7 +133,7 @@ class OpenFile(Closeable, abc.ABC):
 
     @property
     def path(self) -> str:
-        """The path with which the file was opened. For several files, it is the path of the index or the model."""
+        """The path that was used to open the file. For several files, it is the path of the index or the model."""
         return self._path
 
     @property

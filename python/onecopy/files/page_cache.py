@@ -272,7 +272,7 @@ _MAX_WARMED = 64
 
 
 def lost_since_warm(mapping: _core.Mapping, cached: int | None) -> int:
-    """Return how many bytes of a completely warmed file are no longer cached, or 0 if not warmed or unknown."""
+    """Return how many bytes of a completely warmed file are no longer cached; 0 if unknown, or if it was not warmed."""
     expected = _warmed.get(tuple(mapping.identity))
     return 0 if cached is None or expected != mapping.nbytes else max(expected - cached, 0)
 

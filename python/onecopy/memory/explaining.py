@@ -382,7 +382,7 @@ class _Group:
             yield Cause("copies", text, file.bytes, file.extra >= self._bad, times)
         unknown = self._copies.in_no_file
         which = "other copies" if self._copies.files else "copies"
-        yield Cause("copies", f"{which}, in none of the files that were compared", unknown, unknown >= self._bad)
+        yield Cause("copies", f"{which}, found in none of the compared files", unknown, unknown >= self._bad)
         own = [one for parts in self._regions.values() for one in parts if is_library(one, self._code)]
         if own:
             largest = Path(max(own, key=lambda one: one.memory.anonymous).path).name

@@ -38,7 +38,7 @@ class View:
         return self.native
 
     def take_from(self, owner: Any, handle: str) -> None:
-        """Replace the native object in the attribute `handle` of a Python object with this view."""
+        """Replace the native object in a Python object's attribute `handle` with this view."""
         owner.__dict__[_KEY] = self
         del owner.__dict__[handle]
 

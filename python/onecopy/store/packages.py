@@ -100,7 +100,7 @@ def contents_of(path: str) -> str:
         try:
             nbytes += os.stat(name).st_size  # noqa: PTH116 - text
             if nbytes > _MAX_BYTES:
-                raise NoIdentity(f"code in {path!r}, exceeds 256 MiB and has no distribution: install it with pip")
+                raise NoIdentity(f"code in {path!r} exceeds 256 MiB and has no distribution: install it with pip")
             with open(name, "rb") as file:  # noqa: PTH123 - text
                 data = file.read()
         except OSError as error:

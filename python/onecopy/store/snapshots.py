@@ -75,7 +75,7 @@ class Snapshot(Closeable):
 
     @property
     def nbytes(self) -> int:
-        """Size of the contents in bytes, without the lead."""
+        """Size of the contents in bytes, without the zeros before them."""
         return self.identity.nbytes
 
     def close(self) -> None:
@@ -343,7 +343,7 @@ def is_snapshot(memory: int, nbytes: int, user: int) -> bool:
 
 
 def fits_in_memory(nbytes: int) -> bool:
-    """Return whether a snapshot needs at most half of the available memory, and so may be kept in memory."""
+    """Return whether a snapshot may be kept in memory: whether it needs at most half of what is available."""
     available = _core.available_memory()
     return available is None or nbytes <= available[0] // 2
 

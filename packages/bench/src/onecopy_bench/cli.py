@@ -227,7 +227,7 @@ def place(output: Output) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def interruptible(json_path: str | None) -> Iterator[None]:
-    """Make SIGTERM end a run like Ctrl-C, so that loop disks are unmounted, and report how to resume the run."""
+    """Make SIGTERM end a run like Ctrl-C, so that loop devices are unmounted, and report how to resume the run."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield

@@ -46,7 +46,7 @@ def missing(modules: Iterable[str]) -> list[str]:
 
 
 def installed(peers: Iterable[P], names: Iterable[str] | None = None) -> tuple[list[P], list[Absent]]:
-    """Return the installed peers among these names (None: all), and the other peers with the reasons."""
+    """Return which of the named peers (None: all) are installed, and why each of the others cannot be used."""
     from onecopy_bench.record import Absent  # not in workers
 
     wanted = None if names is None else set(names)

@@ -49,7 +49,7 @@ def first_line_of(arguments: dict[str, Any]) -> bytes:
 def start_workers(
     module: str, count: int, timeout: float, environment: Sequence[str] = (), **arguments: Any
 ) -> Iterator[Workers]:
-    """Start workers that run a module's steps with the same arguments, and wait until they are "ready"."""
+    """Start workers that run a module's steps with the same arguments, and wait until all of them are ready."""
     with Workers([command_of(module, environment)] * count, first_line_of(arguments), timeout) as workers:
         workers.gather("ready")
         yield workers

@@ -48,7 +48,7 @@ SOURCE = "\n".join(f"def f{n}(a, b=({n}, 'x')):\n    return [a, b, {{'k{n}': a +
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method(Peer):
-    """`begin` is called with the path before the work; afterwards, `wait` turns its result into the file's bytes."""
+    """`begin(path)` is called before the program's other work; `wait` then turns its result into the file's bytes."""
 
     begin: Callable[[str], Any]
     wait: Callable[[Any], NDArray[np.uint8]]

@@ -63,7 +63,7 @@ def facts(path: str, level: int, codec: str) -> Facts:
 
 
 def fill(path: str, level: int, into: NDArray[Any], report: Callable[[int], None], threads: int) -> None:  # noqa: ARG001
-    """Decode the image into an array of the same shape, calling `report` with the number of bytes in each band."""
+    """Decode the image into an array of the same shape, and call `report` for each band with its size in bytes."""
     with _opened(path) as opened:
         expect_shape(path, (*_size(opened, upright=False), *into.shape[2:]), into)
         image = _loaded(opened, upright=False)
@@ -163,8 +163,8 @@ def _opened(path: str) -> Image.Image:
     if _loses_bits(path, image):
         image.close()
         raise CodecError(
-            "Pillow would reduce the samples to 8 bits; tifffile, imagecodecs (PNG, JPEG 2000) and pyvips do not (pip "
-            "install 'onecopy[images-all]'); images.share uses these with color=None and without size and upright",
+            "Pillow would reduce the samples to 8 bits, unlike tifffile, imagecodecs (PNG, JPEG 2000) and pyvips "
+            "(pip install 'onecopy[images-all]'), which images.share uses if color=None and size and upright are unset",
             Kind.UNSUPPORTED,
             path=path,
         )

@@ -49,7 +49,7 @@ def facts(path: str, level: int, codec: str) -> Facts:
 
 
 def fill(path: str, level: int, into: NDArray[Any], report: Callable[[int], None], threads: int) -> None:  # noqa: ARG001
-    """Decode one level into an array of the same shape, calling `report` with the number of bytes in each band."""
+    """Decode one level into an array of the same shape, and call `report` for each band with its size in bytes."""
     image = _opened(path, level)
     expect_shape(path, _shape(image), into)
     dtype = np.dtype(_TYPES[image.format])

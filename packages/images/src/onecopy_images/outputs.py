@@ -276,7 +276,7 @@ def _check_target(target: Path, tile: tuple[int, int] | None, overwrite: bool) -
     if not overwrite and os.path.lexists(target):
         raise FileExistsError(errno.EEXIST, "the path exists: pass overwrite=True to replace it", str(target))
     if tile is not None and any(extent <= 0 or (suffix in _TIFF and extent % 16) for extent in tile):
-        raise ValueError(f"{target}: tile extents must be positive, and multiples of 16 in a TIFF file, not {tile}")
+        raise ValueError(f"{target}: tile extents must be positive (multiples of 16 in a TIFF file), not {tile}")
     if suffix in _TIFF:
         import tifffile  # noqa: F401 - raises an error before the work if it is missing
     elif suffix in _ZARR:

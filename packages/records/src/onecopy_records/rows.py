@@ -86,7 +86,7 @@ class Origin:
         return arrays.OneFile.of_compiled(self.core, self.given)
 
     def path(self) -> str:
-        """Return a path with which other processes can open the file while this process has it open."""
+        """Return a path that other processes can open while this process has the file open."""
         if not self.given.startswith("/proc/"):
             return absolute(self.given)
         return f"/proc/{os.getpid()}/fd/{self.core.mapping.fileno()}"
@@ -363,7 +363,7 @@ class Chain(Joined[T], Sequence[T]):
         return self._parts[part][row - self._ends[part]]
 
     def select(self, indices: Iterable[SupportsIndex]) -> Chain[T]:
-        """Return some rows, in any order and with repetitions, as a Chain that takes 8 bytes per index."""
+        """Return selected rows, in any order and possibly repeated, as a Chain that takes 8 bytes per index."""
         return Chain(*self._parts, rows=array("q", (self._rows[operator.index(i)] for i in indices)))
 
     def __repr__(self) -> str:
