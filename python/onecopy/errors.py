@@ -40,7 +40,7 @@ class Error(Exception):
 class FormatError(Error, ValueError):
     """The contents of a file are invalid for its format, or a value cannot be stored in a format.
 
-    The message states the file, the array or the byte offset, the expected value and the value found. Programs can use
+    The message gives the file, the array or the byte offset, the expected value and the value found. Programs can use
     the attributes ``kind``, ``path``, ``offset`` and ``found``.
     """
 

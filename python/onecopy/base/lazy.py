@@ -88,7 +88,7 @@ class _OtherNames:
         return ModuleSpec(name, self)  # type: ignore[arg-type] # importlib.abc.Loader takes 20 ms to import
 
     def create_module(self, spec: "ModuleSpec") -> None:
-        """Let the import system create a module; `exec_module` replaces it."""
+        """Let the import system create a module, which `exec_module` replaces."""
 
     def exec_module(self, module: "ModuleType") -> None:
         sys.modules[module.__name__] = load(_module_of(module.__name__))

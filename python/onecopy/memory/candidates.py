@@ -45,8 +45,8 @@ def candidates(
 ) -> Iterator[Candidate]:
     """Yield files of at least `MIN_FILE` bytes, each once, beginning with the most likely ones.
 
-    These are the files in `look_in`, and with `others`, files that the processes have open or mapped, and those in
-    their command lines, environments and working directories. The search ends when `time.monotonic` reaches `deadline`.
+    These are the files in `look_in` and, with `others`, files that the processes have open, mapped or in their working
+    directories, or name in their command lines and environments. The search ends when `time.monotonic` is `deadline`.
     """
     seen = set[tuple[int, int]]()
     named = ((os.path.abspath(path), path) for path in look_in)  # noqa: PTH100 - text

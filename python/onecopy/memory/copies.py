@@ -50,7 +50,7 @@ class FileCopies:
 
     @property
     def bytes(self) -> int:
-        """Number of bytes that all processes hold together."""
+        """Total number of bytes that all processes hold."""
         return sum(nbytes for _, nbytes in self.held)
 
     @property

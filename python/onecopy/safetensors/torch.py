@@ -55,7 +55,7 @@ def save_file(
     """Write tensors to a safetensors file that is laid out for mapping.
 
     The file appears complete or not at all. Processes that have a replaced file open still see its old contents.
-    Tensors on other devices are first copied to the CPU.
+    Tensors that are not on the CPU are first copied to it.
 
     Parameters
     ----------

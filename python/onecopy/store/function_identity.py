@@ -51,7 +51,7 @@ class _Code(NamedTuple):
 
 
 class Reached:
-    """The places where a form found its parts. Each part is immutable or is in one of these places."""
+    """The places where the parts of a form were found. Each part is immutable or is in one of these places."""
 
     def __init__(self) -> None:
         self.attributes: list[tuple[object, str, object]] = []

@@ -342,7 +342,7 @@ def stories(
     else:
         show(page.heading(found), [page.overview(found, shown)], page.sentences(found, shown))
     if not any(found.of(story) for story in selected):
-        raise click.ClickException("none of the selected stories (published measurements) could be measured")
+        raise click.ClickException("none of the selected published measurements could be repeated")
 
 
 def _report_outcome(story: Story, outcome: Any) -> None:

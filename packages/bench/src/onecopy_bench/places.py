@@ -80,7 +80,7 @@ def _spot_behind_fuse(source: Path, stack: contextlib.ExitStack) -> Spot:
     if not FUSE_SERVER.exists():
         raise Unavailable("the FUSE server is missing: `make stories` in a checkout builds it (needs libfuse3-dev)")
     if not MEMORY.is_dir() or shutil.disk_usage(MEMORY).free < size:
-        raise Unavailable(f"a copy behind FUSE needs {size / 1e6:.0f} MB of free space in {MEMORY}")
+        raise Unavailable(f"a copy that FUSE serves needs {size / 1e6:.0f} MB of free space in {MEMORY}")
     folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="onecopy-bench-", dir=MEMORY)))
     shutil.copyfile(source, folder / source.name)
     mount = stack.enter_context(high_latency(folder, FUSE_DELAY_S))

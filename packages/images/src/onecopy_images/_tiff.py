@@ -96,7 +96,7 @@ def _read(file: tifffile.TiffFile, path: str, series: Any, into: NDArray[Any], r
     dtype = series.dtype.newbyteorder(file.byteorder)
     if series.dataoffset + series.nbytes > file.filehandle.size:
         raise DamagedError(
-            f"the file is truncated: the pixels end at byte {series.dataoffset + series.nbytes}, but the file has "
+            f"the file is truncated: the pixel data ends at byte {series.dataoffset + series.nbytes}, but the file has "
             f"{file.filehandle.size} bytes",
             Kind.TRUNCATED,
             path=path,

@@ -122,8 +122,8 @@ def each_for(path: str | os.PathLike[str]) -> Iterator[Codec]:
             found = True
             yield codec
     if not found:
-        names = " nor ".join(library.name for library in libraries)
-        raise CodecError(f"neither {names} is installed to read the image: {_INSTALL}", Kind.UNSUPPORTED, path=text)
+        names = ", ".join(library.name for library in libraries)
+        raise CodecError(f"the image needs one of these packages: {names}: {_INSTALL}", Kind.UNSUPPORTED, path=text)
 
 
 def pillow(path: str) -> Codec:

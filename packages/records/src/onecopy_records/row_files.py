@@ -142,7 +142,7 @@ def json_rows(
     FormatError
         When the rows are read: the text is not valid JSON, it has no value at `path`, the value is not an array, or the
         text contains an unpaired surrogate (``"\ud800"``), which UTF-8 cannot represent, or more than 60 levels of
-        nesting. The message states the file, byte, line and column, and the path of the value.
+        nesting. The message gives the file, byte, line and column, and the path of the value.
     OSError
         The file cannot be opened or mapped.
 

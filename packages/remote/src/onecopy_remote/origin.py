@@ -166,7 +166,7 @@ class Origin:
         self._clients: dict[str, Any] = {}  # shared with the origins beside this one
 
     def beside(self, name: str) -> Origin:
-        """Return the origin of a file in the same folder, which uses the same client."""
+        """Return the origin of a file in the same folder. It uses the same client."""
         other = type(self)(beside(self._url, name))
         other._clients = self._clients
         if self._is_http:

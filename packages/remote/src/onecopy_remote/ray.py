@@ -158,7 +158,7 @@ class Handle:
         Raises
         ------
         OSError
-            An error from `path` on the first node that failed.
+            An error that `path` raised on the first node that failed.
         """
         import ray
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy

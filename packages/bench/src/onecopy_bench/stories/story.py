@@ -125,7 +125,7 @@ class Story:
         return size(record.data[name]) if counts == "bytes" else f"{record.data[name]:,} {counts}"
 
     def run(self, place: Path, scale: Scale, watch: Watch, log: Log) -> Record:
-        """Measure the story in a folder. Raise ModuleNotFoundError, RuntimeError or OSError if this fails."""
+        """Repeat the published measurement. Raise ModuleNotFoundError, RuntimeError or OSError if this fails."""
         chosen: dict[str, Any] = {"rounds": 3} | self.options | (self.quick | {"rounds": 1} if scale.quick else {})
         chosen |= {"idle_wait": scale.idle_wait, "seed": scale.seed}
         chosen |= {"rounds": scale.rounds} if scale.rounds else {}

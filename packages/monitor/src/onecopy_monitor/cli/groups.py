@@ -19,7 +19,7 @@ FIRST_S = 0.25
 
 
 def which(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that select processes, as arguments of `sampler_of`."""
+    """Add the options that select processes. `sampler_of` takes their values."""
     for option in (
         click.option("--file", "mapping", type=click.Path(), metavar="PATH", help="Processes that map this file."),
         click.option("--cgroup", "group", metavar="GROUP", help="Processes in this control group (/a/b) or below."),
