@@ -462,14 +462,14 @@ class Scratch(ArrayProtocol):
 
         Afterwards `write` raises PermissionError, and `array` is read-only. Earlier views of `array` keep NumPy's
         writable flag, but their pages are read-only: writing to such a view ends the process (SIGSEGV). Each call
-        returns the same object.
+        returns the same object until that is closed.
 
         Raises
         ------
         OSError
             EIO: an earlier writeback lost bytes.
         """
-        if self._sealed is None:
+        if self._sealed is None or self._sealed.closed:
             core = self._core.seal()
             if self._array is not None:
                 self._array.flags.writeable = False

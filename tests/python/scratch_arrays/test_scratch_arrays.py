@@ -221,6 +221,8 @@ def test_release_and_prefetch_tell_what_they_did(tmp_path):
         for _ in range(2):
             assert (sealed.array == 7).all()
             assert ours.release().resident_after == 0
+        sealed.close()
+        assert ours.release().resident_after == 0
 
 
 def test_memory_reports_what_raw_writes_leave_over_the_cap(tmp_path):
@@ -251,6 +253,7 @@ def test_what_cannot_be_saved_in_place_is_copied_and_both_are_files_for_safetens
     values = np.arange(12).reshape(3, 4)
     with oc.scratch((3, 4), "i8", tmp_path) as ours:
         ours.write(None, values)
+        ours.seal().close()  # it is sealed again if its bytes are needed
         saved = ours.save(tmp_path / "long", metadata={"story": "x" * 100_000})
         assert saved.copied
         assert "the header needs" in saved.reason
