@@ -50,6 +50,7 @@ def test_weights_that_are_larger_than_memory_reach_a_device_through_a_window(pat
         if job is not None:
             job.wait()
         assert (job is None) is (file.residency().cached < 16 << 20) is (memory < file.nbytes)
+        assert np.shares_memory(tensors["big"].numpy(), file["big"]) is (memory > file.nbytes)
         for name, tensor in tensors.items():
             np.testing.assert_array_equal(tensor.numpy(), file[name], strict=True)
 

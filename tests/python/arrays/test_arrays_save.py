@@ -3,6 +3,7 @@
 import array
 import ctypes
 import mmap
+import tracemalloc
 from pathlib import Path
 
 import ml_dtypes
@@ -99,6 +100,18 @@ def test_large_arrays_of_any_layout_come_back(path, kind):
     again = oc.open(path)["x"]
     assert again.dtype == value.dtype.newbyteorder("<")
     assert np.array_equal(again, value)
+
+
+@pytest.mark.parametrize(
+    ("order", "dtype", "most"), [("C", "<f8", MIB), ("F", "<f8", 34 * MIB), ("C", ">f8", 34 * MIB)]
+)
+def test_an_array_that_must_be_rearranged_is_copied_in_pieces(path, order, dtype, most):
+    array = np.zeros((1000, 5000), dtype, order)
+    tracemalloc.start()
+    oc.save(path, {"x": array})
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < most < array.nbytes
 
 
 def test_buffers_come_back(path, tmp_path):

@@ -10,6 +10,7 @@ import pytest
 
 import onecopy as oc
 from onecopy.errors import Kind
+from onecopy.memory import proc
 
 BLOCK = 2 << 20
 
@@ -95,8 +96,9 @@ def test_nothing_to_verify_against(tmp_path: Path, write_tensors: Callable[..., 
                 file.verify()
             with pytest.raises(oc.errors.NoChecksum):
                 file.warm(verify=True)
-        with pytest.raises(oc.errors.NoChecksum):
+        with pytest.raises(oc.errors.NoChecksum) as caught:
             oc.open(path, verify=True)
+        assert (caught.typename, proc.regions_of(os.getpid(), path)) == ("NoChecksum", [])  # closed at once
 
 
 def test_truncated_meanwhile(model: Path) -> None:

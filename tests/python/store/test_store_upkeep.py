@@ -69,13 +69,14 @@ def test_prune_removes_what_is_requested(store, tmp_path):
 
 
 def test_prune_removes_links_that_lead_nowhere_unless_it_is_a_dry_run(store):
-    link = store.folder / "views" / "0" / "gone"
-    link.parent.mkdir(parents=True)
-    link.symlink_to(store.folder / "none.oc")
+    gone, kept = (store.folder / "views" / name / "link" for name in "01")
+    for link, target in ((gone, "none.oc"), (kept, store.get_or_build("key", text("x")).path)):
+        link.parent.mkdir(parents=True)
+        link.symlink_to(store.folder / target)
     store.prune(dry_run=True)
-    assert link.is_symlink()
+    assert gone.is_symlink()
     store.prune()
-    assert not link.parent.exists()
+    assert (gone.parent.exists(), kept.read_text()) == (False, "x")
 
 
 # --- keys and places --------------------------------------------------------------------------------------------------
