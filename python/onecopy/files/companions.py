@@ -42,7 +42,7 @@ def names_in(path: str | os.PathLike[str]) -> list[str]:
 
 
 def _checked(path: str, names: Iterable[str]) -> list[str]:
-    """Return the distinct names in their shortest form. Raise SetError if they cannot all be in the same folder."""
+    """Return distinct names of a folder's files, in their shortest form. Raise SetError if files cannot have them."""
     found: dict[str, None] = {}
     folders: set[str] = set()
     distinct = dict.fromkeys(names)
@@ -51,7 +51,7 @@ def _checked(path: str, names: Iterable[str]) -> list[str]:
         raise SetError(reason, Kind.TOO_COSTLY, path=path)
     for name in distinct:
         parts = os.path.normpath(name).split("/")
-        if not is_inside(name) or name.endswith(("/", "/.", "/..")) or len(parts) > _MAX_DEPTH:
+        if name.endswith(("/", "/.", "/..")) or len(parts) > _MAX_DEPTH:
             reason = f"invalid file {name[:200]!r}: it is not the path of a file inside the folder"
             raise SetError(reason, Kind.OUT_OF_BOUNDS, path=path)
         if any(len(part.encode()) > _MAX_NAME or not part.isprintable() for part in parts):

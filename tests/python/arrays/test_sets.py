@@ -239,10 +239,19 @@ def test_what_is_no_array_file_is_no_shard(index):
     assert INDEX in refused(index, {"a": INDEX})
 
 
-@pytest.mark.parametrize(("file", "inside"), [("x", "x/y"), ("x", "x/y/z"), ("x/y", "x/y/z")])
-def test_a_file_that_another_one_uses_as_its_folder_is_refused(index, file, inside):
-    index.write_text(json.dumps({"weight_map": {"a": file, "b": inside}}))
-    with pytest.raises(oc.FormatError, match=f"'{file}': another file's path uses it as a folder"):
+@pytest.mark.parametrize(
+    ("files", "reason"),
+    [
+        *((["x", inside], "'x': another file's path uses it as a folder") for inside in ("x/y", "x/y/z")),
+        (["x/y/z", "x/y"], "'x/y': another file's path uses it as a folder"),
+        *(([name], "is not the path of a file inside") for name in ("x/", "x/.", "x/y/..", "x/" * 32 + "y")),
+        *(([name], "longer than 255 bytes") for name in ("é" * 128, "x\ny")),
+        ([*map(str, range(10_001))], "10001 files, more than the maximum of 10000"),
+    ],
+)
+def test_paths_that_cannot_be_of_files_in_one_folder_are_refused(index, files, reason):
+    index.write_text(json.dumps({"weight_map": {str(number): file for number, file in enumerate(files)}}))
+    with pytest.raises(oc.FormatError, match=reason):
         names_in(index)
 
 
@@ -291,6 +300,13 @@ def test_what_lies_in_other_files_is_there_too(model):
             with pytest.raises(oc.errors.NoChecksum, match=f".*{path}"):
                 opened.verify(names)
         assert pickle.loads(pickle.dumps(opened))["far"][7] == 7
+
+
+@pytest.mark.parametrize("place", ["/xternal.bin", "../ernal.bin", "external.bi/"])
+def test_a_data_file_outside_of_the_folder_is_refused(model, place):
+    model.write_bytes(model.read_bytes().replace(b"external.bin", place.encode()))
+    with pytest.raises(oc.FormatError, match=rf"'{place}'.* not (a|the) path .*inside the .*folder"):
+        names_in(model)
 
 
 def test_a_data_file_that_is_too_short_is_reported_with_both_paths(model):
