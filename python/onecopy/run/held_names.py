@@ -79,8 +79,8 @@ class HeldName(Closeable):
             self._socket.bind(address)
             self._socket.listen()
             self._socket.setblocking(False)
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE and user_at(address) == os.geteuid():
+        except OSError:
+            if user_at(address) == os.geteuid():
                 raise self._refusal() from None
 
     def _refusal(self) -> OSError:
