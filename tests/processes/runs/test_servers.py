@@ -252,7 +252,8 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("answer", ANSWERS)
-def test_a_server_that_answers_wrongly_changes_nothing(run, file, answer):
+def test_a_server_that_answers_wrongly_changes_nothing(run, file, answer, monkeypatch):
+    monkeypatch.setattr(protocol, "PAUSE_S", 0.2)
     with false_server(ANSWERS[answer]) as asked:
         with take(str(file)) as taken:
             assert taken.place == "store"
@@ -261,6 +262,18 @@ def test_a_server_that_answers_wrongly_changes_nothing(run, file, answer):
     assert total == np.load(file).sum()
     assert place.startswith("/memfd:onecopy")
     assert [message.split()[0] for message in asked if message] == [protocol.GET, protocol.ASK]
+
+
+def test_a_server_that_never_has_a_copy_is_not_waited_for(file, monkeypatch):
+    monkeypatch.setattr(protocol, "PAUSE_S", 0.2)
+
+    def wait(connection: socket.socket, _: int) -> None:
+        while True:  # until the connection is closed
+            protocol.send(connection, protocol.WAIT)
+            time.sleep(0.01)
+
+    with false_server(wait), take(str(file)) as taken:
+        assert taken.place == "store"
 
 
 def test_a_server_survives_what_any_process_of_its_user_sends(run, file):

@@ -123,6 +123,18 @@ def test_a_file_system_that_is_read_only_itself_is_mapped(tmp_path: Path) -> Non
             assert taken.place == "file"
 
 
+@pytest.mark.parametrize(("fixture", "place"), [("path", "store"), ("memory_disk", "store"), ("keeper", "memory")])
+def test_a_copy_begins_with_as_many_zeros_as_requested(
+    fixture: str, place: str, path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path.write_bytes(content := os.urandom(MIB))
+    if isinstance(found := request.getfixturevalue(fixture), Mounted):  # the kernel does not copy to this disk
+        monkeypatch.setenv("ONECOPY_CACHE", str(found.path / "cache"))
+    for lead in (0, 100):
+        with take(str(path), lead) as taken:
+            assert (taken.place, os.pread(taken.descriptor, 2 * MIB, 0)) == (place, bytes(lead) + content)
+
+
 def test_residency_warming_and_holding_tell_the_truth_in_an_image(overlay: Mounted) -> None:
     lower = overlay.source / "lower.bin"
     lower.write_bytes(os.urandom(8 * MIB))
