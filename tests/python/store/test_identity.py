@@ -412,10 +412,14 @@ import importlib
 def __getattr__(name):
     if name != 'lazy': raise AttributeError(name)
     return importlib.import_module(f'.{name}', __name__)
+def h():
+    from . import first
+    return first.N
 """
 
 
-def test_modules_of_the_program_that_a_function_imports_are_part_of_its_name(tmp_path, monkeypatch):
+@pytest.mark.parametrize("has_package", [True, False])  # the attribute, which Python will no longer set
+def test_modules_of_the_program_that_a_function_imports_are_part_of_its_name(tmp_path, monkeypatch, has_package):
     """Whether they were imported before or not, by whichever form of import."""
     package = tmp_path / "package_of_keys"
     (package / "inner").mkdir(parents=True)
@@ -436,8 +440,9 @@ def test_modules_of_the_program_that_a_function_imports_are_part_of_its_name(tmp
     for name in ("", ".functions", ".first", ".inner", ".inner.second", ".lazy"):
         monkeypatch.delitem(sys.modules, f"package_of_keys{name}", raising=False)
     functions = importlib.import_module("package_of_keys.functions")
-    for name in forms:
-        function = getattr(functions, name)
+    for module in () if has_package else (functions, functions.package_of_keys):
+        monkeypatch.delattr(module, "__package__", raising=False)
+    for function in (*(getattr(functions, name) for name in forms), functions.package_of_keys.h):
         before = name_of(function)
         assert function() == 1
         assert name_of(function) == before
