@@ -99,8 +99,11 @@ def test_what_is_no_folder_of_weights_and_a_damaged_file_are_refused(load, folde
             load(dtype=dtype)
     last.write_bytes(content)
     os.truncate(first, 1000)
-    with pytest.raises(oc.FormatError, match=first.name):
-        load(dtype="float32")
+    config = folder / "config.json"
+    config.write_text(config.read_text().replace('"dtype"', '"other"'))
+    for dtype in ("auto", "float32"):  # without a cast, and with one
+        with pytest.raises(oc.FormatError, match=first.name):
+            load(dtype=dtype)
 
 
 @pytest.mark.parametrize("variant", [None, "v2"])
