@@ -302,13 +302,6 @@ def test_what_lies_in_other_files_is_there_too(model):
         assert pickle.loads(pickle.dumps(opened))["far"][7] == 7
 
 
-@pytest.mark.parametrize("place", ["/xternal.bin", "../ernal.bin", "external.bi/"])
-def test_a_data_file_outside_of_the_folder_is_refused(model, place):
-    model.write_bytes(model.read_bytes().replace(b"external.bin", place.encode()))
-    with pytest.raises(oc.FormatError, match=rf"'{place}'.* not (a|the) path .*inside the .*folder"):
-        names_in(model)
-
-
 def test_a_data_file_that_is_too_short_is_reported_with_both_paths(model):
     data = model.with_name("external.bin")
     os.truncate(data, 1999)
