@@ -4,7 +4,6 @@ import contextlib
 import errno
 import functools
 import inspect
-import json
 import os
 import signal
 import tempfile
@@ -28,7 +27,6 @@ from tests.support.fuse_models import (
     wrong_bytes,
 )
 from tests.support.refusals import os_error
-from tests.support.safetensors_files import file_of
 from tests.support.shards import INDEX
 from tests.support.waiting import until
 
@@ -132,18 +130,16 @@ def test_without_shared_mappings_a_copy_is_right_and_a_mapping_is_refused(path, 
     assert faults.reads > 8 * MIB // 10_001
 
 
-def test_auto_copies_a_file_unless_it_belongs_to_a_model_that_is_larger_than_memory(tmp_path):
+def test_auto_copies_a_file_but_not_a_model_that_is_larger_than_memory(tmp_path):
     skip_without_fuse(tmp_path / "fuse")
-    large, served = tmp_path / "files" / "large.safetensors", tmp_path / "served"
-    large.parent.mkdir()
-    large.write_bytes(file_of(b'{"b":{"dtype":"U8","shape":[%d],"data_offsets":[0,%d]}}' % (1 << 42, 1 << 42)))
-    os.truncate(large, large.stat().st_size + (1 << 42))  # a hole: no bytes on the disk
-    large.with_name(NAME).write_bytes(saved_model())
-    large.with_name(INDEX).write_text(json.dumps({"weight_map": {"a0": NAME, "b": large.name}}))
+    (files := tmp_path / "files").mkdir()
+    (files / NAME).write_bytes(saved_model())
+    np.lib.format.open_memmap(files / "a.npy", "w+", "u1", (1 << 42,))  # a hole: no bytes on the disk
+    (files / INDEX).write_text('{"weight_map": {"array": "a.npy"}}')
 
     def modes() -> list[str]:
-        with fuse_disk(served, large.parent):
-            return [oc.open(served / name, "auto").mode for name in (NAME, INDEX)]
+        with fuse_disk(tmp_path / "fuse", files):
+            return [oc.open(tmp_path / "fuse" / name, "auto").mode for name in (NAME, INDEX)]
 
     assert call_in_child(modes) == ["copy", "map"]
 

@@ -12,7 +12,7 @@ from onecopy import arrays
 MIB = 1 << 20
 
 
-def test_an_opened_file_and_an_array_by_its_address_are_explained(tmp_path):
+def test_a_file_opened_in_each_mode_and_an_array_by_its_address_are_explained(tmp_path):
     path = tmp_path / "a.safetensors"
     oc.save(path, {"x": np.ones(MIB, np.uint8), "y": np.ones(MIB, np.uint8)})
     with oc.open(path) as mapped:
@@ -33,17 +33,10 @@ def test_an_opened_file_and_an_array_by_its_address_are_explained(tmp_path):
     assert told.saves == told.private
     with pytest.raises(ValueError, match="closed"):
         oc.explain(copied)
-
-
-def test_pages_of_an_opened_file_that_were_written_to_are_private(tmp_path):
-    path = tmp_path / "a.safetensors"
-    oc.save(path, {"x": np.ones(MIB, np.uint8)})
-    with arrays.open_arrays(path, private=True) as file:
-        view = memoryview(file.memory_of("x").view).cast("B")
+    with arrays.open_arrays(path, private=True) as file, memoryview(file.memory_of("x").view).cast("B") as view:
         view[5] = 7
         told = oc.explain(file)
-        assert (told.findings[0].kind, 4096 <= told.private < MIB) == ("written", True)
-        view.release()
+    assert (told.findings[0].kind, 4096 <= told.private < MIB) == ("written", True)
 
 
 def test_pages_dropped_since_this_process_warmed_a_file_are_reported(tmp_path):
