@@ -403,7 +403,7 @@ class Form:
                 self._put_text(b"global", name)
                 self._add_at(repr(name), scope[name])
         for level, name, members in code.imports:
-            package = scope.get("__package__") or getattr(scope.get("__spec__"), "parent", "")
+            package = scope.get("__package__") or getattr(scope.get("__spec__"), "parent", None) or ""
             self._add_import(f"{'.' * level}{name}", members, package)
 
     def _add_import(self, given: str, members: tuple[str, ...], package: str) -> None:
