@@ -288,6 +288,5 @@ def _duplicates(state: dict[str, Any], preferred: Iterable[str] = ()) -> dict[st
                 "or lose the sharing: clone them"
             )
         kept = min(complete.intersection(preferred) or complete)
-        if len(group) > 1:
-            found[kept] = sorted(set(group) - {kept})
+        found[kept] = sorted(set(group) - {kept})
     return found
