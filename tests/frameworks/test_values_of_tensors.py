@@ -86,7 +86,7 @@ REFUSED = {
     "quantised": (quantised, "quantised tensor"),
     "nested": (lambda one: torch.nested.nested_tensor([one[0], one[1, :2]]), "nested tensor"),
     "jagged": (lambda one: torch.nested.nested_tensor([one[0], one[1, :2]], layout=torch.jagged), "nested tensor"),
-    "meta": (lambda one: one.to("meta"), "meta"),
+    "meta": (lambda one: one.to("meta"), "meta device, which has|meta tensor; no data"),
     "fake": (fake, "no memory of its own"),
     "a wrapper": (Wrapper, "no memory of its own"),
     "without a shape": (lambda one: torch.nn.UninitializedParameter(dtype=one.dtype), "uninitialized"),

@@ -99,7 +99,9 @@ SELECTED = {
 def test_prune_removes_what_the_options_select(store, capsys, options):
     left = SELECTED[options]
     assert run("prune", "--dry-run", *options.split()) == 0
-    assert "would remove" in capsys.readouterr().out
+    *listed, last = capsys.readouterr().out.splitlines()
+    assert "would remove" in last
+    assert sum(line.startswith(("new", "hour", "old")) for line in listed) == 3 - len(left)
     assert len(keys(store)) == 3
     assert run("prune", "--yes", *options.split()) == 0
     assert keys(store) == left
@@ -110,6 +112,7 @@ def test_prune_removes_what_the_options_select(store, capsys, options):
 def test_prune_asks_before_it_removes(store, onecopy_process, answer, status, left):
     done = onecopy_process("store", "prune", "--place", "disk", "--key", "new", input=answer)
     assert done.returncode == status
+    assert "\nnew " in done.stdout
     assert "Remove 1 artefact, 1.00 kB?" in done.stderr
     assert len(keys(store)) == left
 

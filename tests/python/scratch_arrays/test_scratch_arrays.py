@@ -241,7 +241,8 @@ def test_memory_reports_what_raw_writes_leave_over_the_cap(tmp_path):
 
 def test_places_are_chosen_and_reported(tmp_path, monkeypatch):
     monkeypatch.setenv("ONECOPY_SCRATCH", str(tmp_path))
-    with oc.scratch(3, "u1") as ours:
+    with oc.scratch(MIB, "u1") as ours:
+        assert os.fstat(ours.seal().core.fileno()).st_blocks * 512 >= MIB  # reserved
         assert (ours.path, ours.reason) == (str(tmp_path), "the folder of $ONECOPY_SCRATCH")
     monkeypatch.setenv("ONECOPY_SCRATCH", str(tmp_path / "none"))
     with pytest.raises(FileNotFoundError) as told:

@@ -194,6 +194,7 @@ def test_a_function_can_be_decorated_without_parentheses(tmp_path, monkeypatch):
         return [1, 2]
 
     assert list(rows()) == [1, 2]
+    assert oc.cached(lambda: {"a": 1})()["a"] == 1
     with pytest.raises(TypeError, match=r"cached decorates a function, not '.*': pass paths as inputs="):
         oc.cached("rows.json")  # type: ignore[call-overload]
 
