@@ -36,7 +36,7 @@ class DataFile(Mapping):
 
     def add(self, entry: Entry, model: str) -> None:
         """Add an array. Raise SetError if the file is too short."""
-        if entry.offset > self.nbytes or entry.nbytes > self.nbytes - entry.offset:
+        if entry.offset + entry.nbytes > self.nbytes:
             raise SetError(
                 f"{entry.name!r}: {model} places it at bytes [{entry.offset}, "
                 f"{entry.offset + entry.nbytes}), but the file has {self.nbytes} bytes",

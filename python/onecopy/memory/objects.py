@@ -94,9 +94,9 @@ def explain_object(target: Any) -> ObjectExplanation:
         return _of_session(target)
     if hasattr(target, "named_parameters"):
         return _of_module(target)
-    if hasattr(target, "mode_reason") and hasattr(target, "residency"):
+    if hasattr(target, "mode_reason"):
         return _of_opened(target)
-    if hasattr(target, "residency") and hasattr(target, "path"):
+    if hasattr(target, "residency"):
         return _of_records(target)
     if hasattr(target, "__array_interface__"):
         return _of_array(target)
