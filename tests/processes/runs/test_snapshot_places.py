@@ -118,7 +118,7 @@ def test_a_file_system_that_is_read_only_itself_is_mapped(tmp_path: Path) -> Non
     (tmp_path / "files").mkdir()
     (tmp_path / "files" / "x.bin").write_bytes(b"a" * 4096)
     subprocess.run(["mkfs.ext4", "-q", "-d", tmp_path / "files", image], check=True, capture_output=True)
-    for one in mounted(tmp_path / "files", tmp_path / "disk", "-o", "loop,ro", str(image)):
+    for one in mounted(tmp_path / "files", tmp_path / os.fsdecode(b"disk\xff"), "-o", "loop,ro", str(image)):
         with take(str(one.path / "x.bin")) as taken:
             assert taken.place == "file"
 

@@ -4,6 +4,7 @@ import struct
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 from hypothesis import given, strategies as st
 
 from onecopy.store.pieces import PartialFile, Ranges
@@ -68,11 +69,12 @@ def test_what_is_written_behind_the_pieces_before_the_file_is_published_loses_no
     partial.close()
 
 
-def test_pieces_written_after_a_torn_entry_are_known_in_the_next_session(tmp_path):
+@pytest.mark.parametrize("torn", [b"torn", struct.pack("<QQII", 0, SIZE, 0, 0)], ids=["a part", "a wrong checksum"])
+def test_pieces_written_after_a_torn_entry_are_known_in_the_next_session(tmp_path, torn):
     for start in (0, 50, 100):
         partial = PartialFile(tmp_path / "0.oc", "key", SIZE)
         assert partial.have.size == start
         partial.write(start, CONTENT[start : start + 50])
         partial.close()
         with (tmp_path / "0.pieces").open("ab") as listed:
-            listed.write(b"torn")  # killed while it wrote an entry
+            listed.write(torn)  # killed while it wrote an entry

@@ -46,7 +46,11 @@ def test_artefacts_are_listed_by_their_last_use(store, tmp_path):
     assert listed == [("a", 10, 300.0, None), ("c", 30, 200.0, None), ("b", 20, 100.0, True)]
     source.write_text("xy")
     assert store.ls()[2].source_present is False
-    assert store.find("b").last_used > 300
+    found = store.find("b")
+    assert found.last_used > 300
+    assert found.read_bytes() == store.ls()[0].read_bytes() == b"x" * 20
+    found.path.unlink()
+    assert found.read_bytes() == b"x" * 20
 
 
 def test_prune_removes_what_is_requested(store, tmp_path):
