@@ -168,11 +168,12 @@ def test_tied_weights_are_written_once_and_both_read_them(path, writer, reader):
     model.c.weight = torch.nn.Parameter(torch.arange(16.0).reshape(4, 4).T)  # made contiguous
     with pytest.raises(ValueError, match=r"use save_model\(..., force_contiguous=True\)"):
         writer.save_model(model, path, force_contiguous=False)
-    writer.save_model(model, path, metadata)
-    assert writer is theirs or len(metadata) == 2
-    with safe_open(path, "pt") as file:
-        assert file.keys() == ["a.bias", "a.weight", "c.bias", "c.weight"]
-        assert (metadata | {"b.weight": "a.weight"}).items() <= (file.metadata() or {}).items()
+    for given in (None, metadata):
+        writer.save_model(model, path, given)
+        assert writer is theirs or len(metadata) == 2
+        with safe_open(path, "pt") as file:
+            assert file.keys() == ["a.bias", "a.weight", "c.bias", "c.weight"]
+            assert {**(given or {}), "b.weight": "a.weight"}.items() <= file.metadata().items()
     check_loaded(reader, model, path)
     named_b = {name: tensor.contiguous() for name, tensor in model.state_dict().items() if not name.startswith("a.")}
     theirs.save_file(named_b, path)  # either name loads both

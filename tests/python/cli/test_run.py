@@ -73,6 +73,8 @@ def test_the_exit_status_is_that_of_the_command(onecopy_process, code, status):
 def test_a_command_that_is_missing(onecopy_process):
     done = onecopy_process("run", "--", "no-such-command")
     assert (done.returncode, done.stderr) == (127, "onecopy: no-such-command: No such file or directory\n")
+    done = onecopy_process("run", "-q")
+    assert (done.returncode, "Missing argument" in done.stderr) == (2, True)
 
 
 def test_the_report_names_file_processes_and_bytes(onecopy_process, npy, tmp_path):

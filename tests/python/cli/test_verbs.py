@@ -170,11 +170,16 @@ def saved(path: Path) -> Path:
     return path
 
 
-def test_a_whole_file_is_verified(onecopy_command, tmp_path):
+def test_a_whole_file_is_verified_also_while_it_is_warmed(onecopy_command, tmp_path):
     path = saved(tmp_path / "m")
-    done = onecopy_command("verify", path)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "all bytes match the stored checksums" in " ".join(done.stdout.split())
+    for verb, said in (
+        (["verify"], "all bytes match the stored checksums"),
+        (["warm", "--verify"], "The checksums of"),
+    ):
+        done = onecopy_command(*verb, path)
+        assert (done.returncode, done.stderr, said in " ".join(done.stdout.split())) == (0, "", True)
+    done = onecopy_command("warm", "--verify", damaged(saved(tmp_path / "bad"), 5000))
+    assert (done.returncode, "damaged" in done.stderr) == (1, True)
     (facts,) = json.loads(onecopy_command("verify", "--json", path, "--names", "a").stdout)
     assert (facts["status"], facts["bytes"]) == ("ok", 2 * BLOCK - 4096)
 
@@ -201,14 +206,6 @@ def test_nothing_to_compare_with_is_another_status_than_damage(onecopy_command, 
     assert done.returncode == 3
     assert onecopy_command("verify", model, "nothing").returncode == 1
     assert "without checksums" in " ".join(done.stderr.split())
-
-
-def test_warm_can_verify(onecopy_command, tmp_path):
-    path = saved(tmp_path / "m")
-    done = onecopy_command("warm", "--verify", path)
-    assert (done.returncode, "The checksums of" in " ".join(done.stdout.split())) == (0, True)
-    done = onecopy_command("warm", "--verify", damaged(path, 5000))
-    assert (done.returncode, "damaged" in done.stderr) == (1, True)
 
 
 # --- several files as one ---------------------------------------------------------------------------------------------
