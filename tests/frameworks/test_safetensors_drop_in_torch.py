@@ -164,16 +164,17 @@ class Apart(torch.nn.Module):
 
 @pytest.mark.parametrize(("writer", "reader"), [(ours, ours), (ours, theirs), (theirs, ours)])
 def test_tied_weights_are_written_once_and_both_read_them(path, writer, reader):
-    model, metadata = Tied(), {"step": "7", "b.bias": "mine"}
+    model, metadata, tied = Tied(), {"step": "7", "b.bias": "mine"}, {"b.weight": "a.weight"}
     model.c.weight = torch.nn.Parameter(torch.arange(16.0).reshape(4, 4).T)  # made contiguous
     with pytest.raises(ValueError, match=r"use save_model\(..., force_contiguous=True\)"):
         writer.save_model(model, path, force_contiguous=False)
-    for given in (None, metadata):
-        writer.save_model(model, path, given)
+    for module, given, added in ((Apart(), metadata, {}), (model, None, tied), (model, metadata, tied)):
+        writer.save_model(module, path, given)
         assert writer is theirs or len(metadata) == 2
         with safe_open(path, "pt") as file:
-            assert file.keys() == ["a.bias", "a.weight", "c.bias", "c.weight"]
-            assert {**(given or {}), "b.weight": "a.weight"}.items() <= file.metadata().items()
+            assert {**(given or {}), **added}.items() <= file.metadata().items()
+    with safe_open(path, "pt") as file:
+        assert file.keys() == ["a.bias", "a.weight", "c.bias", "c.weight"]
     check_loaded(reader, model, path)
     named_b = {name: tensor.contiguous() for name, tensor in model.state_dict().items() if not name.startswith("a.")}
     theirs.save_file(named_b, path)  # either name loads both

@@ -172,11 +172,8 @@ def saved(path: Path) -> Path:
 
 def test_a_whole_file_is_verified_also_while_it_is_warmed(onecopy_command, tmp_path):
     path = saved(tmp_path / "m")
-    for verb, said in (
-        (["verify"], "all bytes match the stored checksums"),
-        (["warm", "--verify"], "The checksums of"),
-    ):
-        done = onecopy_command(*verb, path)
+    for words, said in (("verify", "all bytes match the stored checksums"), ("warm --verify", "The checksums of")):
+        done = onecopy_command(*words.split(), path)
         assert (done.returncode, done.stderr, said in " ".join(done.stdout.split())) == (0, "", True)
     done = onecopy_command("warm", "--verify", damaged(saved(tmp_path / "bad"), 5000))
     assert (done.returncode, "damaged" in done.stderr) == (1, True)
