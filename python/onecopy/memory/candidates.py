@@ -94,7 +94,7 @@ def _folder(pid: int) -> str:
 
 def _of_command(pid: int) -> list[str]:
     words = [word.rpartition("=")[2] for word in command_of(pid)[1:]]
-    return [os.path.join(_folder(pid), word) for word in words if word and not word.startswith("-")]  # noqa: PTH118
+    return [os.path.join(_folder(pid), word) for word in words if word]  # noqa: PTH118
 
 
 def _of_environment(pid: int) -> list[str]:
