@@ -214,11 +214,12 @@ def test_kills_and_pressure_are_reported(tmp_path):
 
 def test_the_verb_reports_by_its_status_that_little_is_left(tmp_path, monkeypatch, onecopy_command):
     found = pod(tmp_path, numbers(anon=95 * MIB, max=100 * MIB, current=96 * MIB))
-    monkeypatch.setattr("onecopy.cli.container.container", lambda _: found)
+    monkeypatch.setattr("onecopy.cli.container.container", {7: found}.get)
     done = onecopy_command("container", 7)
     assert done.returncode == 3
     assert "(cgroup v2)" in done.stdout
     assert "96 % of it is used" in done.stdout
+    assert "is not visible" in onecopy_command("container").stderr  # the group of another process
 
 
 # --- hostile text -----------------------------------------------------------------------------------------
