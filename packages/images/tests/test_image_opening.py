@@ -25,7 +25,8 @@ def write(path: Path, image: np.ndarray, **options) -> Path:
     return path
 
 
-def test_the_first_decodes_and_the_second_attaches(tmp_path, cache):
+def test_the_first_decodes_and_the_second_attaches(tmp_path, cache, monkeypatch):
+    monkeypatch.setenv("ONECOPY_SCRATCH", str(tmp_path / "missing"))  # pixels are decoded where they stay
     image = noise((300, 200))
     path = write(tmp_path / "a.tif", image)
     first, second = oc.images.open(path), oc.images.open(path)
@@ -72,16 +73,18 @@ def test_levels_are_artefacts_of_their_own(tmp_path, cache):
 
 
 @pytest.mark.parametrize("byteorder", ["<", ">"])
-@pytest.mark.parametrize("shape", [(300, 200), (4, 30, 20), (30, 20, 3)])
-def test_an_uncompressed_tiff_is_mapped_where_it_lies(tmp_path, cache, byteorder, shape):
-    image = noise(shape)
+@pytest.mark.parametrize(
+    ("shape", "dtype"), [((300, 200), "u2"), ((4, 30, 20), "f2"), ((30, 20, 3), "u2"), ((30, 20), "c8")]
+)
+def test_an_uncompressed_tiff_is_mapped_where_it_lies(tmp_path, cache, byteorder, shape, dtype):
+    image = noise(shape, dtype)
     options = {"photometric": "rgb" if shape[-1] == 3 else "minisblack", "byteorder": byteorder}
     tifffile.imwrite(tmp_path / "a.tif", image, **options)
     opened = oc.images.open(tmp_path / "a.tif")
     assert np.array_equal(opened.array, image)
     assert opened.artefact is None
     assert opened.reason.startswith("mapped from the image file, ")
-    assert opened.dtype == np.dtype("u2").newbyteorder(byteorder)
+    assert opened.dtype == np.dtype(dtype).newbyteorder(byteorder)
     assert opened.file.path == str(tmp_path / "a.tif")
     assert list(cache.iterdir()) == []
     assert np.array_equal(pickle.loads(pickle.dumps(opened)).array, image)
@@ -252,7 +255,9 @@ def test_a_header_that_claims_more_memory_than_there_is_is_damaged(reserving, tm
 def test_a_decoded_image_may_be_written(reserving, tmp_path):
     pixels, seen = noise((300, 200)), []
     path = write(tmp_path / "a.tif", pixels)
-    with oc.images.decode(path, folder=tmp_path, progress=lambda *done: seen.append(done)) as canvas:
+    options = {"folder": tmp_path, "max_resident": "1 MiB", "progress": lambda *done: seen.append(done)}
+    with oc.images.decode(path, **options) as canvas:
+        assert (canvas.path, canvas.memory_cap) == (str(tmp_path), 1 << 20)
         assert np.array_equal(canvas.array, pixels)
         canvas.array[0] = 7
         assert int(canvas.array[0].sum()) == 1400

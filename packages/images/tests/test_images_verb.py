@@ -159,9 +159,9 @@ def test_an_image_is_decoded_into_the_store_once(onecopy_command, folder, tmp_pa
     assert not path.exists()
 
 
-def test_an_image_that_is_none_is_one_line(onecopy_command, tmp_path):
+def test_an_image_that_is_none_is_one_line(onecopy_process, tmp_path):
     (tmp_path / "a.tif").write_text("II*\0 and nothing more")
-    done = onecopy_command("images", "open", tmp_path / "a.tif", "--max-bytes", "1MB")
+    done = onecopy_process("images", "open", tmp_path / "a.tif", "--max-bytes", "1MB")
     assert (done.returncode, done.stdout) == (1, "")
     lines = done.stderr.splitlines()
     assert lines[-1].startswith(f"onecopy: {tmp_path / 'a.tif'}: no installed library can read the image: ")

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, strategies as st
 from packages.monitor.tests.samples import MB, ROWS, file_sample, process, row
 
-from onecopy_monitor import COLUMNS, Curve, Sample, Series, series as module
+from onecopy_monitor import COLUMNS, Curve, FilePeak, Sample, Series, series as module
 from onecopy_monitor.text_tables import series_table
 
 
@@ -89,6 +89,16 @@ def test_a_peak_names_who_held_it():
     assert peak.anonymous.files == ()
     assert [(one.name, one.bytes) for one in peak.file_clean.files] == [("/big", 50)]
     assert [(one.name, one.bytes) for one in peak.sum_of_rss.files] == [("/big", 160)]
+
+
+def test_a_file_has_its_highest_numbers_and_the_path_and_size_that_were_seen_last():
+    series = Series()
+    for at, (once, dirty, saves, sharers) in enumerate(
+        [(10, None, 3, 1), (30, 20, 9, 4), (20, 5, 1, 2), (1, None, 0, 1)]
+    ):
+        file = file_sample(f"/{at}", once, dirty, saves)._replace(size=at, sharers=sharers)
+        series.add(Sample(float(at), row(), (), (file,)))
+    assert series.files == (FilePeak("/3", "file", 3, 30, 20, 9, 4),)
 
 
 def test_what_polling_missed_is_reported_when_the_high_water_mark_grew():

@@ -13,7 +13,7 @@ from tests.support.waiting import until
 from tests.support.watched import MAP, TOUCH_ALL, Watched
 
 from onecopy.memory import proc
-from onecopy_monitor import Sampler, Snapshot
+from onecopy_monitor import COLUMNS, Sampler, Snapshot, sample_of
 
 pytestmark = pytest.mark.processes
 
@@ -62,9 +62,13 @@ def settled(sampler: Sampler) -> Snapshot:
 def test_eight_processes_that_map_one_file_hold_it_once(cold_file, needs_cachestat):
     path = cold_file(128 * MIB)
     with Watched(MAP + TOUCH_ALL, path, count=8) as group, Sampler(group.pids) as sampler:
-        totals = sampler.sample().totals
+        totals = (snapshot := sampler.sample()).totals
         truth = walked(group.pids)
         (file,) = [one for one in sampler.sample().files if one.path == str(path)]
+    for column in ("page_tables", "swap", "real", "sum_of_rss"):
+        parts = sum(one.row[COLUMNS.index(column)] for one in sample_of(snapshot).processes)
+        assert parts == pytest.approx(getattr(totals, column), abs=8), column
+    assert totals.page_tables > 8 * 4096
     assert file.once == 128 * MIB
     assert len(file.pids) == 8
     assert file.saves == pytest.approx(7 * 128 * MIB, rel=0.01)
@@ -201,8 +205,10 @@ def test_dirty_pages_of_a_file_are_reported(tmp_path, needs_cachestat):
             memory[at] = 1
     """
     with Watched(code, path) as group, Sampler(group.pids) as sampler:
-        totals = sampler.sample().totals
-    assert 8 * MIB <= totals.file_dirty <= 9 * MIB
+        snapshot = sampler.sample()
+    assert 8 * MIB <= snapshot.totals.file_dirty <= 9 * MIB
+    (process,) = sample_of(snapshot).processes
+    assert process.row[COLUMNS.index("file_dirty")] == snapshot.totals.file_dirty
 
 
 # --- those who go, and those who come ---------------------------------------------------------------------------------

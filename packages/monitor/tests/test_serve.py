@@ -15,10 +15,14 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from tests.support.waiting import until
 from tests.support.watched import MAP, TOUCH_ALL, Watched
+
+from onecopy_monitor import Sampler
+from onecopy_monitor.serving.metrics import Metrics
 
 pytest.importorskip("starlette")
 pytest.importorskip("uvicorn")
@@ -78,6 +82,18 @@ def test_metrics_are_open_metrics_and_few(cold_file):
     assert families["onecopy_file_mappers"].samples[0].value == 3
     assert families["onecopy_group_minor_faults"].samples[0].value < 100  # those of the past do not count
     assert sum(len(one.samples) for one in families.values()) < 150
+
+
+def test_faults_of_all_processes_since_the_first_look_are_counted_also_of_ended_ones():
+    with Sampler([os.getpid()]) as sampler:
+        (one,) = (snapshot := sampler.sample()).processes
+    other = replace(one, pid=one.pid + 1)
+    later = replace(one, minor_faults=one.minor_faults + 10, major_faults=one.major_faults + 2)
+    looks = iter([(one, other), (later, replace(other, minor_faults=other.minor_faults + 5)), (other,)])
+    metrics = Metrics(lambda: replace(snapshot, processes=next(looks)), lambda: None, "x")
+    for minor, major in ((0, 0), (15, 2), (15, 2)):
+        values = {metric.name: metric.samples[0].value for metric in metrics.collect() if metric.samples}
+        assert (values["onecopy_group_minor_faults"], values["onecopy_group_major_faults"]) == (minor, major)
 
 
 def test_the_page_gets_a_look_and_there_is_nothing_to_write_to_and_nothing_else_to_read():

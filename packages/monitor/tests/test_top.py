@@ -9,12 +9,15 @@ import select
 import signal
 import sys
 import time
+from dataclasses import replace
 
 import pytest
 from tests.support.children import killed_at_the_end
 from tests.support.watched import MAP, TOUCH_ALL, Watched
 
 from onecopy.memory import proc
+from onecopy_monitor import Sampler
+from onecopy_monitor.cli import top_screen
 
 pytestmark = pytest.mark.processes
 
@@ -86,6 +89,38 @@ def test_processes_are_found_by_name_tree_and_file(cold_file, tmp_path, top):
     child = (both - {pid}).pop()
     assert re.search(rf"^ *{pid}  python", text, re.MULTILINE)
     assert re.search(rf"^ *{child}    python", text, re.MULTILINE), "a child stands below its parent, indented"
+
+
+def test_live_rates_and_trends_are_those_of_each_process_and_a_number_that_is_used_again_has_none():
+    with Sampler([os.getpid()]) as sampler:
+        first = sampler.sample()
+    view, seen, one = top_screen.View(), [], replace(first.processes[0], pid=11, share=8)
+    busy = replace(one, minor_faults=one.minor_faults + 10, major_faults=one.major_faults + 4, cpu_s=one.cpu_s + 1.0)
+    idle = replace(one, pid=12, share=5)
+    larger, other = replace(busy, share=16), replace(idle, started=idle.started + 1)
+    for at, processes in enumerate([(one, idle), (busy, idle), (larger, other)]):
+        snapshot = replace(first, time=first.time + 2 * at, processes=processes)
+        view.history.add(snapshot)
+        lines = [str(line).split() for line in top_screen.lines_of(snapshot, view, 140, 2.0)]
+        seen.append([cells[-5:] for cells in lines if cells[:1] in (["11"], ["12"])])
+    assert seen[1] == [["5.00", "2.00", "50", "%", "██"], ["0", "0", "0", "%", "██"]]
+    assert seen[2][0] == ["0", "0", "0", "%", "▅▅█"]
+    assert seen[2][1][-1] == "█"
+    assert "%" not in seen[0][0] + seen[0][1] + seen[2][1]
+
+
+@pytest.mark.parametrize("sort", top_screen.ORDERS)
+def test_processes_are_in_the_order_asked_for(sort):
+    with Sampler([os.getpid()]) as sampler:
+        (first,) = (snapshot := sampler.sample()).processes
+    more = {"faults": {"major_faults": 10**6}, "cpu": {"cpu_s": 10**6}}.get(sort, {sort: 10**15})
+    processes = first, replace(first, pid=first.pid - 1)
+    view = top_screen.View(sort)
+    view.history.add(replace(snapshot, processes=processes))
+    processes = replace(first, **more), processes[1]
+    view.history.add(replace(snapshot, time=snapshot.time + 1, processes=processes))
+    numbers = [one.pid for _, one in view.ordered(processes)]
+    assert numbers == [one.pid for one in (reversed(processes) if sort == "pid" else processes)]
 
 
 def test_a_control_group_is_a_group(top):

@@ -15,6 +15,7 @@ from tests.support.onnx_models import IDS, save_inline
 from tests.support.places import DATA, needs
 
 import onecopy as oc
+from onecopy.base.text import size
 from onecopy_onnxruntime import options as session_options, prepacking, sessions
 
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -60,11 +61,13 @@ def test_direct_maps_the_file_until_it_is_closed(kind, tmp_path):
         session.run(None, {"ids": IDS})
 
 
-def test_direct_reports_what_is_copied(tmp_path):
-    session = oc.onnxruntime.session(make("aligned", tmp_path), "direct")
-    assert [(weight.name, weight.reason) for weight in session.onecopy.copied] == [("bias", "smaller than 1024 bytes")]
-    assert session.onecopy.weights == 4 * (500 * 128 + 3 * 128 * 128 + 128)
-    assert "bias, 512 B: smaller than 1024 bytes" in str(session.onecopy)
+@pytest.mark.parametrize("width", [128, 255, 256])
+def test_direct_reports_what_is_copied(tmp_path, width):
+    session = oc.onnxruntime.session(save_inline(tmp_path / "model.onnx", aligned=True, width=width), "direct")
+    copied = [("bias", "smaller than 1024 bytes")] if width < 256 else []
+    assert [(weight.name, weight.reason) for weight in session.onecopy.copied] == copied
+    assert session.onecopy.weights == 4 * (500 * width + 3 * width * width + width)
+    assert (f"bias, {size(4 * width)}: smaller than 1024 bytes" in str(session.onecopy)) == bool(copied)
 
 
 def test_direct_uses_weights_in_place(tmp_path):

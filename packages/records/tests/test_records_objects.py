@@ -174,6 +174,9 @@ def test_what_is_not_loaded_is_compared_hashed_and_pickled_by_its_parts():
     assert (one, hash(one)) == (same_again, hash(same_again))
     assert one != onecopy.records.Unloaded("enum:nowhere:E", "B")
     assert one != "A"
+    assert repr(one) == "<Unloaded enum nowhere.E 'A': import nowhere, then read it again>"
+    for type_name, words in {"nowhere:E": "nowhere.E 1: import nowhere,", "E": "E 1: register the type,"}.items():
+        assert repr(onecopy.records.Unloaded(type_name, 1)) == f"<Unloaded {words} then read it again>"
 
 
 def test_pickle_is_used_where_requested_and_never_on_open(tmp_path):
@@ -206,13 +209,8 @@ def test_a_file_makes_objects_only_of_classes_that_are_imported(tmp_path, monkey
         assert repr(rows)
         (found,) = rows
         assert type(found) is onecopy.records.Unloaded
-        assert (found.type_name, found.module, found.name, found.fields) == (
-            "enum:their_module:E",
-            "their_module",
-            "E",
-            "A",
-        )
-        assert repr(found) == "<Unloaded enum their_module.E 'A': import their_module, then read it again>"
+        facts = found.type_name, found.module, found.name, found.fields
+        assert facts == ("enum:their_module:E", "their_module", "E", "A")
         with pytest.raises(AttributeError, match="import their_module"):
             assert found.value
     assert "their_module" not in sys.modules

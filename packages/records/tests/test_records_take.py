@@ -1,5 +1,6 @@
 """`take` gives what the rows themselves give, column by column, whatever they are."""
 
+import datetime as dt
 import math
 
 import numpy as np
@@ -181,12 +182,10 @@ def test_a_column_of_dicts_is_a_table():
 
 
 def test_the_schema_reads_like_the_data():
-    table = oc.share(
-        [
-            {"id": 1, "box": [1, 2.5], "in": {"k": ("a", 2), "m": {1: None}}, "tags": [{"t": "x"}], "big": 2**70},
-            {"id": 1000, "box": [], "in": {"k": ("b", 3), "m": {2: None}}, "tags": [], "big": "none"},
-        ]
-    )
+    more = {"no": (), "many": (1,) * 9, "days": [dt.date(2026, 1, 1)], "at": np.ones((2, 3), "f4")}
+    first = {"id": 1, "box": [1, 2.5], "in": {"k": ("a", 2), "m": {1: None}}, "tags": [{"t": "x"}], "big": 2**70}
+    second = {"id": 1000, "box": [], "in": {"k": ("b", 3), "m": {2: None}}, "tags": [], "big": "none"}
+    table = oc.share([{**first, **more}, {**second, **more}])
     assert str(table.schema).splitlines() == [
         "id: int16",
         "box: list[number]",
@@ -196,6 +195,10 @@ def test_the_schema_reads_like_the_data():
         "tags: list[dict]",
         "  t: text",
         "big: int | text",
+        "no: tuple",
+        "many: tuple[int8, ...]",
+        "days: list[date]",
+        "at: array[<f4, 2d]",
     ]
     assert table.schema.field("id").width == 2
     with pytest.raises(KeyError):

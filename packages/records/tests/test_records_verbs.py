@@ -87,6 +87,17 @@ def test_ls_shows_rows_as_a_tree(onecopy_command, tmp_path):
     assert f"list of 2 rows, {places['list']['nbytes']} B, " in lines[5]
 
 
+def test_ls_of_a_user_who_may_only_read_the_file_shows_what_is_resident_as_unknown(
+    onecopy_command, tmp_path, monkeypatch, nobody, in_child
+):
+    monkeypatch.chdir(tmp_path)  # another user may not search the folders above
+    onecopy.records.save("rows.oc", ROWS)
+    for options in ([], ["--json"], ["--arrays"], ["--arrays", "--json"]):
+        done = in_child(onecopy_command, "ls", "rows.oc", *options, uid=nobody)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert ('"cached": null' if "--json" in options else ", ? resident\n") in done.stdout
+
+
 def test_ls_shows_a_dict_rows_that_are_no_dicts_and_the_arrays_of_records_on_request(onecopy_command, tmp_path):
     path = tmp_path / "rows.oc"
     onecopy.records.save(path, {"a": [1], "b": [2]})

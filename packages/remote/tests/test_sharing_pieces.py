@@ -85,7 +85,10 @@ def held(pieces: list[tuple[int, int]]) -> st.SearchStrategy[list[tuple[int, int
 @given(st.data())
 def test_every_piece_has_one_node_that_brings_it_and_has_it_if_any_does(data):
     size = data.draw(st.integers(1, 5 * transfer.PIECE))
-    pieces = [*transfer.pieces_of([(0, size)])]
+    block = data.draw(st.sampled_from([0, transfer.PIECE // 8]))
+    pieces = [*transfer.pieces_of([(0, size)], block)]
+    assert list(Ranges(pieces)) == [(0, size)]
+    assert len(pieces) == -(-size // (block or transfer.PIECE))
     have = {rank: Ranges(data.draw(held(pieces))) for rank in range(data.draw(st.integers(1, 5)))}
     found = torchrun.assigned(pieces, have)
     assert list(found) == pieces

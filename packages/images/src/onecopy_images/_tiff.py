@@ -84,7 +84,7 @@ def _level(file: tifffile.TiffFile, path: str, level: int) -> Any:
 def _in_place(file: tifffile.TiffFile, series: Any) -> InPlace | None:
     """Return the offset and dtype of the pixels if they are uncompressed, contiguous, aligned and within the file."""
     offset, keyframe = series.dataoffset, series.keyframe
-    if offset is None or not keyframe.is_final or series.dtype.kind not in "uif" or offset % series.dtype.itemsize:
+    if offset is None or not keyframe.is_final or offset % series.dtype.itemsize:
         return None
     if series.parent.filehandle.path != file.filehandle.path or offset + series.nbytes > file.filehandle.size:
         return None  # several files, or a truncated file, for which reading raises the error

@@ -39,7 +39,7 @@ def joined(count: int, edges: Sequence[Edge], tolerance: int) -> tuple[NDArray[n
     tree = minimum_spanning_tree(costs)  # the rank of an edge is its cost, so that no two costs are equal
     kept = [ranked[int(rank) - 1] for rank in tree.data]
     pairs = [(edge.first, edge.second) for edge in kept if edge.verified]
-    _, groups = connected_components(_graph(count, pairs, [1] * len(pairs)), directed=False)
+    _, groups = connected_components(_graph(count, pairs, [1] * len(pairs)))
     largest = np.argmax(np.bincount(groups))
     shifts = {(edge.first, edge.second): np.array(edge.shift) for edge in kept}
     shifts |= {(second, first): -shift for (first, second), shift in shifts.items()}

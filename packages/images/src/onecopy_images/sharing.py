@@ -426,8 +426,8 @@ class Job(NamedTuple):
         assert self.transform is not None
         pixels = np.concatenate(list(decoded.bands))  # a copy, because the function may write into its argument
         try:
-            made = np.ascontiguousarray(self.transform(pixels))
-            made = made.astype(made.dtype.newbyteorder("<"), copy=False)
+            made = np.asarray(self.transform(pixels))
+            made = np.ascontiguousarray(made, made.dtype.newbyteorder("<"))
             if of_numpy(made.dtype) is None:
                 raise TypeError(f"array files have no element type for the numpy dtype {made.dtype}")
         except Exception as error:

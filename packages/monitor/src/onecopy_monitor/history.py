@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 __all__ = ["History", "Rates", "trend"]
 
 _BARS = "▁▂▃▄▅▆▇█"
-_KEPT = 32
+_KEPT = 8
+"""Number of samples in a trend."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +26,6 @@ class Rates:
     """Page faults per second that waited for a disk."""
     cpu: float
     """CPU seconds per second: 1.0 is one fully used CPU."""
-    anonymous: float
-    """Growth of anonymous memory in bytes per second."""
 
 
 class History:
@@ -64,16 +63,14 @@ def _rates(before: ProcessReading, now: ProcessReading, seconds: float) -> Rates
         minor_faults=max(now.minor_faults - before.minor_faults, 0) / seconds,
         major_faults=max(now.major_faults - before.major_faults, 0) / seconds,
         cpu=max(now.cpu_s - before.cpu_s, 0.0) / seconds,
-        anonymous=(now.anonymous - before.anonymous) / seconds,
     )
 
 
-def trend(values: tuple[int, ...], width: int = 8) -> str:
+def trend(values: tuple[int, ...]) -> str:
     """Return values as a line of small bars, scaled to the largest value.
 
     >>> trend((0, 10, 20, 40))
     '▁▃▅█'
     """
-    values = values[-width:]
     top = max(values, default=0)
     return "".join(_BARS[0 if top == 0 else min(value * len(_BARS) // top, len(_BARS) - 1)] for value in values)

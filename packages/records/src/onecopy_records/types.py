@@ -90,8 +90,8 @@ class Unloaded:
         return type(self), (self.type_name, self.fields)
 
     def __repr__(self) -> str:
-        kind, colon, _ = self.type_name.partition(":")
-        what = f"{kind} " if colon and kind in _CLASSES else ""
+        kind = self.type_name.partition(":")[0]
+        what = f"{kind} " if kind in _CLASSES else ""
         where = f"{self.module}." if self.module else ""
         todo = f"import {self.module}" if self.module else "register the type"
         return f"<Unloaded {what}{where}{self.name} {self.fields!r}: {todo}, then read it again>"
