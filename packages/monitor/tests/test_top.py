@@ -37,41 +37,32 @@ def top(onecopy_command):
     return run
 
 
-def test_once_prints_the_total_the_processes_and_the_files(cold_file, top):
+def test_once_prints_the_total_the_processes_and_the_files_and_json_has_them_in_bytes(cold_file, top):
     path = cold_file(32 * MIB, "weights.bin")
     with Watched(MAP + TOUCH_ALL, path, count=3) as group:
         text = top("--once", *group.pids, columns=140)
+        facts = json.loads(top("--json", *group.pids))
+        truth = sum(proc.rollup(pid).pss for pid in group.pids)
     assert text.startswith("3 processes")
     assert re.search(r"REAL [\d.]+ MB   \(sum of RSS: 1\d\d MB\)", text)
     assert all(re.search(rf"^ *{pid} ", text, re.MULTILINE) for pid in group.pids)
     line = next(line for line in text.splitlines() if "weights.bin" in line)
     assert "33.6 MB  ██████████ 100 %" in line
     assert line.endswith("3, saves 67.1 MB")
-
-
-def test_json_reports_the_total_in_bytes(cold_file, top):
-    path = cold_file(32 * MIB)
-    with Watched(MAP + TOUCH_ALL, path, count=3) as group:
-        facts = json.loads(top("--json", *group.pids))
-        truth = sum(proc.rollup(pid).pss for pid in group.pids)
     assert facts["total"]["real"] == pytest.approx(truth, rel=0.02)
     assert facts["total"]["sum_of_rss"] > facts["total"]["real"] + 60 * MIB
     assert [one["pid"] for one in facts["processes"]] == sorted(group.pids)
     assert facts["files"][0]["cached"] == 32 * MIB
 
 
-@pytest.mark.parametrize("table", ["processes", "files", "total"])
-def test_csv_has_a_line_for_each(cold_file, table, top):
+def test_csv_has_a_line_for_each(cold_file, top):
     with Watched(MAP + TOUCH_ALL, cold_file(8 * MIB, "evil\nname.bin"), count=2) as group:
-        rows = list(csv.DictReader(top(f"--csv={table}", *group.pids).splitlines()))
-    if table == "processes":
-        assert {int(row["pid"]) for row in rows} == set(group.pids)
-        assert all(int(row["share"]) > 0 for row in rows)
-    elif table == "files":
-        (row,) = [row for row in rows if row["path"].endswith(r"evil\nname.bin")]
-        assert int(row["once"]) == 8 * MIB
-    else:
-        assert int(rows[0]["real"]) > 8 * MIB
+        texts = [top(f"--csv={table}", *group.pids) for table in ("processes", "files", "total")]
+    processes, files, (total,) = (list(csv.DictReader(text.splitlines())) for text in texts)
+    assert {int(row["pid"]) for row in processes} == set(group.pids)
+    assert all(int(row["share"]) > 0 for row in processes)
+    assert [int(row["once"]) for row in files if row["path"].endswith(r"evil\nname.bin")] == [8 * MIB]
+    assert int(total["real"]) > 8 * MIB
 
 
 def test_processes_are_found_by_name_tree_and_file(cold_file, tmp_path, top):
@@ -91,17 +82,21 @@ def test_processes_are_found_by_name_tree_and_file(cold_file, tmp_path, top):
     assert re.search(rf"^ *{child}    python", text, re.MULTILINE), "a child stands below its parent, indented"
 
 
-def test_live_rates_and_trends_are_those_of_each_process_and_a_number_that_is_used_again_has_none():
+@pytest.fixture
+def snapshot():
     with Sampler([os.getpid()]) as sampler:
-        first = sampler.sample()
-    view, seen, one = top_screen.View(), [], replace(first.processes[0], pid=11, share=8)
+        return sampler.sample()
+
+
+def test_live_rates_and_trends_are_those_of_each_process_and_a_number_that_is_used_again_has_none(snapshot):
+    view, seen, one = top_screen.View(), [], replace(snapshot.processes[0], pid=11, share=8)
     busy = replace(one, minor_faults=one.minor_faults + 10, major_faults=one.major_faults + 4, cpu_s=one.cpu_s + 1.0)
     idle = replace(one, pid=12, share=5)
     larger, other = replace(busy, share=16), replace(idle, started=idle.started + 1)
     for at, processes in enumerate([(one, idle), (busy, idle), (larger, other)]):
-        snapshot = replace(first, time=first.time + 2 * at, processes=processes)
-        view.history.add(snapshot)
-        lines = [str(line).split() for line in top_screen.lines_of(snapshot, view, 140, 2.0)]
+        look = replace(snapshot, time=snapshot.time + 2 * at, processes=processes)
+        view.history.add(look)
+        lines = [str(line).split() for line in top_screen.lines_of(look, view, 140, 2.0)]
         seen.append([cells[-5:] for cells in lines if cells[:1] in (["11"], ["12"])])
     assert seen[1] == [["5.00", "2.00", "50", "%", "██"], ["0", "0", "0", "%", "██"]]
     assert seen[2][0] == ["0", "0", "0", "%", "▅▅█"]
@@ -110,17 +105,13 @@ def test_live_rates_and_trends_are_those_of_each_process_and_a_number_that_is_us
 
 
 @pytest.mark.parametrize("sort", top_screen.ORDERS)
-def test_processes_are_in_the_order_asked_for(sort):
-    with Sampler([os.getpid()]) as sampler:
-        (first,) = (snapshot := sampler.sample()).processes
+def test_processes_are_in_the_order_asked_for(snapshot, sort):
+    first, view = snapshot.processes[0], top_screen.View(sort)
     more = {"faults": {"major_faults": 10**6}, "cpu": {"cpu_s": 10**6}}.get(sort, {sort: 10**15})
-    processes = first, replace(first, pid=first.pid - 1)
-    view = top_screen.View(sort)
-    view.history.add(replace(snapshot, processes=processes))
-    processes = replace(first, **more), processes[1]
-    view.history.add(replace(snapshot, time=snapshot.time + 1, processes=processes))
-    numbers = [one.pid for _, one in view.ordered(processes)]
-    assert numbers == [one.pid for one in (reversed(processes) if sort == "pid" else processes)]
+    for at, one in enumerate([first, replace(first, **more)]):
+        processes = one, replace(first, pid=first.pid - 1)
+        view.history.add(replace(snapshot, time=snapshot.time + at, processes=processes))
+    assert view.ordered(processes)[0][1] is processes[sort == "pid"]
 
 
 def test_a_control_group_is_a_group(top):

@@ -167,12 +167,15 @@ def test_a_model_that_changed_and_other_options_are_prepacked_anew(tmp_path, sto
     assert len(from_store(store)) == 4
 
 
-def test_auto_leaves_small_models_alone(tmp_path, store):
+@pytest.mark.parametrize("is_readable", [True, False])
+def test_auto_leaves_small_models_alone_also_where_the_store_cannot_be_read(tmp_path, store, is_readable):
+    if not is_readable:
+        store.write_text("no folder")
     session = oc.onnxruntime.session(make("aligned", tmp_path), "auto", wait=True, store=store)
     assert session.onecopy.mode == "read"
     assert "453 kB of weights, and auto prepacks at least 16.8 MB" in session.onecopy.reason
     assert "mode='prepacked' prepacks any model" in session.onecopy.reason
-    assert not store.exists()
+    assert store.exists() == (not is_readable)
 
 
 def test_auto_takes_what_was_prepacked_however_small(model, store):
@@ -180,13 +183,6 @@ def test_auto_takes_what_was_prepacked_however_small(model, store):
     session = oc.onnxruntime.session(model, "auto", store=store)
     assert session.onecopy.mode == "prepacked"
     assert np.array_equal(session.run(None, {"ids": IDS})[0], answer(model))
-
-
-def test_auto_leaves_small_models_alone_where_the_store_cannot_be_read(tmp_path):
-    (tmp_path / "store").write_text("no folder")
-    session = oc.onnxruntime.session(make("aligned", tmp_path), "auto", store=tmp_path / "store")
-    assert session.onecopy.mode == "read"
-    assert "auto prepacks at least" in session.onecopy.reason
 
 
 def test_growth_that_measures_nothing_is_unknown(tmp_path, monkeypatch):

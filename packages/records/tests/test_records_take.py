@@ -125,22 +125,18 @@ def test_what_does_not_number_rows_is_refused():
     assert table.take(range(2))["n"].tolist() == [1, 2]
     assert table.take(iter([1]))["n"].tolist() == [2]
     assert table.take(np.array([1, 0], np.uint8))["n"].tolist() == [2, 1]
-    with pytest.raises(IndexError):
-        table.take([2])
-    with pytest.raises(IndexError):
-        table.take([-3])
-    with pytest.raises(IndexError):
-        table.take(np.array([2**64 - 1], np.uint64))
-    with pytest.raises(TypeError, match="mask"):
-        table.take(np.array([True, False]))
-    with pytest.raises(TypeError):
-        table.take([0.0])
-    with pytest.raises(TypeError):
-        table.take([[0]])
-    with pytest.raises(KeyError):
-        table.take([0], ["m"])
-    with pytest.raises(TypeError, match="must be a list, not one name"):
-        table.take([0], "n")
+    for error, message, arguments in (
+        (IndexError, None, [[2]]),
+        (IndexError, None, [[-3]]),
+        (IndexError, None, [np.array([2**64 - 1], np.uint64)]),
+        (TypeError, "mask", [np.array([True, False])]),
+        (TypeError, None, [[0.0]]),
+        (TypeError, None, [[[0]]]),
+        (KeyError, None, [[0], ["m"]]),
+        (TypeError, "must be a list, not one name", [[0], "n"]),
+    ):
+        with pytest.raises(error, match=message):
+            table.take(*arguments)
     with pytest.raises(ValueError, match="numpy"):
         table.take([0], out="jax")
 

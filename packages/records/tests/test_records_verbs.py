@@ -39,28 +39,21 @@ def test_import_of_other_formats_by_name_or_by_word(onecopy_command, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "status", "message"),
+    ("name", "options", "status", "message"),
     [
-        (["--path", "data.row"], 1, "the object has no member 'row'; it has 'rows'"),
-        ([], 1, "give --path with one of its members, 'info', 'data'"),
-        (["--format", "parquet", "--path", "a"], 2, "--path applies to json, but SOURCE is parquet"),
-        (["--format", "jsonl", "--dict"], 2, "--dict applies to json, but SOURCE is jsonl"),
+        ("rows.json", ["--path", "data.row"], 1, "the object has no member 'row'; it has 'rows'"),
+        ("rows.json", [], 1, "give --path with one of its members, 'info', 'data'"),
+        ("rows.json", ["--format", "parquet", "--path", "a"], 2, "--path applies to json, but SOURCE is parquet"),
+        ("rows.json", ["--format", "jsonl", "--dict"], 2, "--dict applies to json, but SOURCE is jsonl"),
+        ("rows.bin", [], 2, "unknown suffix '.bin': specify the format with --format (see 'onecopy import --help')\n"),
     ],
 )
-def test_import_refuses_in_one_line(onecopy_command, source, tmp_path, arguments, status, message):
-    done = onecopy_command("import", source, tmp_path / "rows.oc", *arguments)
-    assert done.returncode == status
+def test_import_refuses_in_one_line(onecopy_command, source, tmp_path, name, options, status, message):
+    done = onecopy_command("import", source.with_name(name), tmp_path / "rows.oc", *options)
+    assert (done.returncode, done.stdout) == (status, "")
     assert message in done.stderr
     assert done.stderr.count("\n") == 1
     assert not (tmp_path / "rows.oc").exists()
-
-
-def test_import_of_an_unknown_name_asks_for_the_format(onecopy_command, tmp_path):
-    done = onecopy_command("import", tmp_path / "rows.bin", tmp_path / "rows.oc")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == (
-        "onecopy: unknown suffix '.bin': specify the format with --format (see 'onecopy import --help')\n"
-    )
 
 
 def test_ls_shows_rows_as_a_tree(onecopy_command, tmp_path):
