@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -221,10 +222,12 @@ ONE = [np.ones((3, 3), np.uint16)]
         ([ONE[0], np.ones((3, 3), np.uint8)], [(0, 0)] * 2, {}, "dtypes or numbers of samples differ"),
         ([ONE[0], np.ones((3, 3, 3), np.uint16)], [(0, 0)] * 2, {}, "dtypes or numbers of samples differ"),
         ([np.ones(3)], [(0, 0)], {}, r"must have shape \(y, x\)"),
+        ([SimpleNamespace(shape=(3, 3))], [(0, 0)], {}, "must be an array, a path or a function"),
+        ([SimpleNamespace(dtype="u2")], [(0, 0)], {}, "must be an array, a path or a function"),
     ],
 )
 def test_what_cannot_be_is_refused(tiles, positions, options, words):
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises((TypeError, ValueError), match=words):
         oc.images.mosaic(tiles, positions, **options)
 
 

@@ -189,10 +189,11 @@ def test_a_file_that_is_there_is_not_written_over_and_nothing_is_left_of_a_recor
     with pytest.raises(FileExistsError, match=r"run\.jsonl"):
         Recorder(written)
     assert written.read_bytes() == before
-    Recorder(written, force=True).close()
+    Recorder(written, force=True).discard()
     assert written.read_bytes() == before  # nothing was recorded
-    with Recorder(written, force=True) as recorder:
-        recorder.begin()
-        assert written.stat().st_size < len(before)
-        recorder.discard()  # too late
-    assert written.exists()
+    for path in (written, new):
+        with Recorder(path, force=True) as recorder:
+            recorder.begin()
+            assert path.stat().st_size < len(before)
+            recorder.discard()  # too late
+        assert path.exists()

@@ -54,22 +54,14 @@ def test_processes_that_come_and_go_do_not_fill_memory(monkeypatch):
     series = Series()
     for at in range(200):
         big = 500 if at == 20 else 5
-        series.add(Sample(float(at), row(big), (process(1, row(1)), process(at + 2, row(big), big)), ()))
+        high = 900 if at == 2 else big  # it held little whenever it was sampled
+        series.add(Sample(float(at), row(big), (process(1, row(1)), process(at + 2, row(big), high)), ()))
     pids = [one.pid for one in series.processes]
     assert len(pids) <= 11
     assert {1, 22, 201} <= set(pids)  # who lives, who held most, who came last
     assert len(pids) + series.dropped == 201
-    assert series.peak.anonymous.bytes == series.peak.high_water == 500
-
-
-def test_the_high_water_mark_of_a_process_that_is_forgotten_stays(monkeypatch):
-    monkeypatch.setattr(module, "MAX_PROCESSES", 3)
-    series = Series()
-    for at in range(20):
-        high = 900 if at == 2 else 5  # it held little whenever it was sampled
-        series.add(Sample(float(at), row(5), (process(at + 1, row(5), high),), ()))
-    assert 3 not in {one.pid for one in series.processes}
-    assert series.peak.high_water == 900
+    assert 4 not in pids
+    assert (series.peak.anonymous.bytes, series.peak.high_water) == (500, 900)
 
 
 def test_points_of_many_processes_are_bounded_together():

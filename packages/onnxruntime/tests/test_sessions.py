@@ -284,14 +284,19 @@ def test_its_file_is_brought_in_meanwhile(model, mode, store, worth_it):
     assert oc.onnxruntime.session(model, mode, store=store).warming is None
 
 
-def test_a_user_who_switched_prepacking_off_gets_no_prepacked_weights(tmp_path, store):
-    options = onnxruntime.SessionOptions()
-    options.add_session_config_entry(PREPACKING_OFF, "1")
-    session = oc.onnxruntime.session(
-        make("aligned", tmp_path), "prepacked", sess_options=options, wait=True, store=store
-    )
-    assert session.onecopy.mode == "read"
-    assert "disable prepacking" in session.onecopy.reason
+def test_with_prepacking_off_or_other_providers_no_weights_are_prepacked(tmp_path, store):
+    off = onnxruntime.SessionOptions()
+    off.add_session_config_entry(PREPACKING_OFF, "1")
+    providers = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    for more, words in (
+        ({"sess_options": off}, "disable prepacking"),
+        ({"providers": providers}, "CPU execution provider"),
+    ):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # that this machine has none
+            session = oc.onnxruntime.session(make("aligned", tmp_path), "prepacked", wait=True, store=store, **more)
+        assert session.onecopy.mode == "read"
+        assert words in session.onecopy.reason
 
 
 OTHER_ENTRIES = (
@@ -318,19 +323,6 @@ def test_each_entry_that_decides_is_part_of_what_identifies_prepacked_weights(en
     before = session_options.deciding(options)
     options.add_session_config_entry(entry, "1")
     assert session_options.deciding(options) == before | {entry: "1"}
-
-
-def test_weights_of_other_providers_are_not_prepacked(tmp_path, store):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # that this machine has none
-        session = oc.onnxruntime.session(
-            make("aligned", tmp_path),
-            "prepacked",
-            providers=["CUDAExecutionProvider", "CPUExecutionProvider"],
-            store=store,
-        )
-    assert session.onecopy.mode == "read"
-    assert "CPU execution provider" in session.onecopy.reason
 
 
 def test_the_folder_of_a_model_is_its_onnx_file(tmp_path):
