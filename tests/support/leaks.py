@@ -30,7 +30,7 @@ KEPT_THREADS = re.compile(r"asyncio_|zarr_io|tqdm_monitor|Thread-\d+ \(_answer\)
 # A pipe or socket belongs to one of those servers, or to a thread pool or event loop that a library keeps; libraries
 # keep files of their own open: fonts, extensions, semaphores, the logs of a driver of Ray.
 KEPT_DESCRIPTORS = re.compile(
-    r"pipe:|socket:|anon_inode:|/dev/(null|urandom|tty|pts)|/proc/|/sys/|/usr/|\.so|/\.onnxruntime/|/dev/shm/sem\.|/ray/session_"
+    r"pipe:|socket:|anon_inode:|/dev/(null|urandom|tty|pts)|/proc/(?!\d+/status$)|/sys/|/usr/|\.so|/\.onnxruntime/|/dev/shm/sem\.|/ray/session_"
     rf"|{re.escape(sys.prefix)}/"
 )
 OURS = re.compile(rf"{re.escape(TEMPORARY)}/|/dev/shm/|/var/tmp/|/memfd:onecopy|/memfd:scratch")

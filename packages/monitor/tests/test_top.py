@@ -66,7 +66,7 @@ def test_csv_has_a_line_for_each(cold_file, top):
 
 
 def test_processes_are_found_by_name_tree_and_file(cold_file, tmp_path, top):
-    path = cold_file(4 * MIB)
+    path = cold_file(8192)
     mark = f"mark-{tmp_path.name}-{os.getpid()}"
     forks = "    import os\n    if os.fork() == 0:\n        import time; time.sleep(100)"
     with Watched(MAP + forks, path, mark) as group:

@@ -89,6 +89,22 @@ def test_short_memory_and_errors_of_the_disk_are_not_remembered_as_the_models(er
     assert oc.onnxruntime.session(model, "prepacked", wait=True, store=store).onecopy.mode == "prepacked"
 
 
+def test_a_model_that_can_be_saved_at_the_second_attempt_is_prepacked_as_at_the_first(tmp_path, store, monkeypatch):
+    model, save, errors = make("aligned", tmp_path), prepacking._save, [RuntimeError("no such kernel")]
+
+    def fail_once(*given):
+        if errors:
+            raise errors.pop()
+        return save(*given)
+
+    monkeypatch.setattr(prepacking, "_save", fail_once)
+    monkeypatch.setattr(prepacking, "_in_child", prepacking.write)
+    for folder in (store, tmp_path / "other"):
+        assert oc.onnxruntime.session(model, "prepacked", wait=True, store=folder).onecopy.mode == "prepacked"
+    (first,), (second,) = from_store(store), from_store(tmp_path / "other")
+    assert first.stat().st_size == second.stat().st_size
+
+
 def test_a_digest_that_cannot_be_written_leaves_nothing_and_names_the_file(tmp_path, in_child):
     model = make("aligned", tmp_path)
     recipe = prepacking.Recipe(str(model), (str(model),), {}, (), str(tmp_path))

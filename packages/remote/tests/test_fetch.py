@@ -116,6 +116,14 @@ def test_progress_ends_at_the_total_and_its_exception_ends_the_fetch(objects, st
     assert sorted(seen) == seen
 
 
+@pytest.mark.parametrize("durable", [None, False, True])
+def test_what_is_fetched_is_flushed_to_the_disk_only_for_a_store_that_asks_for_it(objects, store, durable):
+    given = store.folder if durable is None else store.with_options(durable=durable)
+    fetch(objects.put("x", CONTENT), store=given)
+    (about,) = store.folder.glob("*.about")
+    assert ("\nboot " in about.read_text()) != bool(durable)
+
+
 def test_a_long_fetch_is_announced_without_its_query(objects, store, small_pieces, monkeypatch, caplog):
     monkeypatch.setattr("onecopy_remote.fetching._FIRST_LINE_S", 0.0)
     with caplog.at_level(logging.WARNING, "onecopy"):

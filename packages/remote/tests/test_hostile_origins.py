@@ -4,11 +4,12 @@ import contextlib
 import errno
 import json
 import logging
+import socket
 import traceback
 
 import numpy as np
 import pytest
-from tests.support.object_server import Fault
+from tests.support.object_server import Fault, serving
 
 import onecopy as oc
 from onecopy.files.companions import names_in
@@ -84,6 +85,20 @@ def test_a_redirect_to_where_no_server_may_lead_is_refused(objects, store, targe
         fetch(f"{url}?token={SECRET}", store=store)
     assert raised.value.filename == url
     assert len(objects.requests) <= 6
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "[::ffff:127.0.0.1]", "0.0.0.0"])
+def test_a_redirect_from_a_network_to_this_machine_is_refused(store, host):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as one:
+        try:
+            one.connect(("192.0.2.1", 9))  # sends nothing, and selects an address
+        except OSError:
+            pytest.skip("this machine has no network")
+        address = one.getsockname()[0]
+    with serving(address) as objects:
+        objects.redirects["x"] = f"http://{host}/x"
+        with pytest.raises(PermissionError, match="the server redirects to a loopback address, which is not allowed"):
+            fetch(objects.put("x", b"content"), store=store)
 
 
 @pytest.mark.parametrize(("status", "tries"), [(500, 2), (503, 2), (429, 2), (400, 1), (403, 1), (404, 1)])

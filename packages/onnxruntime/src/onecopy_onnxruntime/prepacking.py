@@ -247,8 +247,7 @@ def _save_or_raise(recipe: Recipe, data: Path, saved: Path) -> bytes:
         first = error
     nbytes = 2 * sum(os.stat(file).st_size for file in recipe.files) + (1 << 20)  # noqa: PTH116 - text
     with data.open("r+b") as room:
-        os.posix_fallocate(room.fileno(), 0, nbytes)
-        room.truncate(0)
+        os.posix_fallocate(room.fileno(), 0, nbytes)  # ONNX Runtime truncates the file
     try:
         return _save(recipe, data, saved)
     except Exception as second:
