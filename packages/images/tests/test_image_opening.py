@@ -90,6 +90,19 @@ def test_an_uncompressed_tiff_is_mapped_where_it_lies(tmp_path, cache, byteorder
     assert np.array_equal(pickle.loads(pickle.dumps(opened)).array, image)
 
 
+def test_an_uncompressed_tiff_that_is_written_while_it_is_opened_is_an_error(tmp_path, monkeypatch):
+    tifffile.imwrite(tmp_path / "a.tif", noise((30, 20)))
+
+    def mapped(path, *place):
+        mapping = oc.Mapping(path, *place)
+        Path(path).write_bytes(Path(path).read_bytes())
+        return mapping
+
+    monkeypatch.setattr(opening, "Mapping", mapped)
+    with pytest.raises(oc.errors.FileChanged, match="being opened"):
+        oc.images.open(tmp_path / "a.tif")
+
+
 def test_plain_pixels_that_are_misaligned_are_copied_through_the_store(tmp_path):
     path, image = tmp_path / "a.tif", noise((30, 20))
     tifffile.imwrite(path, image)

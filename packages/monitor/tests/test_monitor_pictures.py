@@ -271,6 +271,20 @@ def test_diff_prints_a_table_and_draws_both(recorded, tmp_path, onecopy_command)
     assert told["after"]["command"] == ["python", "x.py"]
 
 
+@pytest.mark.parametrize("runs", [["a"], ["a", "a"]])
+def test_plot_and_diff_draw_as_many_processes_as_requested_in_a_theme_with_a_title(tmp_path, onecopy_command, runs):
+    with Recorder(tmp_path / "a") as recorder:
+        recorder.add(Sample(0.0, row(6 * MB), tuple(process(pid, row(pid * MB)) for pid in (1, 2, 3)), ()))
+    options = ["--processes", "1", "--theme", "dark", "--title", "mine", "-o", "x.svg"]
+    assert onecopy_command("plot" if len(runs) == 1 else "diff", *runs, *options, cwd=tmp_path).returncode == 0
+    words = texts(ET.fromstring(svg := (tmp_path / "x.svg").read_text()))
+    assert [word for word in words if "at most" in word and "share" in word] == [
+        "worker (3), share of at most 3.00 MB"
+    ] * len(runs)
+    assert "mine" in words
+    assert "prefers-color-scheme" not in svg
+
+
 @pytest.mark.parametrize("ending", ["svg", "html"])
 @pytest.mark.parametrize("is_cut", [False, True])
 def test_plot_draws_by_the_ending_and_reports_a_cut_recording(recorded, tmp_path, onecopy_command, ending, is_cut):

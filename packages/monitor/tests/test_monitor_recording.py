@@ -191,6 +191,9 @@ def test_a_file_that_is_there_is_not_written_over_and_nothing_is_left_of_a_recor
     assert written.read_bytes() == before
     Recorder(written, force=True).discard()
     assert written.read_bytes() == before  # nothing was recorded
+    with Recorder(new) as recorder:
+        recorder.end(End(0.5, exit=3))
+    assert read_recording(new).end.exit == 3  # although there is no sample
     for path in (written, new):
         with Recorder(path, force=True) as recorder:
             recorder.begin()

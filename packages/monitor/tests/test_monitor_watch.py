@@ -242,11 +242,12 @@ def test_a_process_named_to_break_terminals_breaks_none():
     assert r"\x1b[2J\n<b>" in text
 
 
-def test_watching_loads_no_numpy(python):
+def test_watching_loads_no_numpy_and_delays_no_end_of_a_program(python):
     code = """
         import sys, onecopy_monitor
         with onecopy_monitor.watch() as watched:
             pass
         print(watched.peak.real.bytes > 0, "numpy" in sys.modules)
+        onecopy_monitor.watch().__enter__()
     """
     assert python(code).split() == ["True", "False"]

@@ -105,6 +105,21 @@ def test_a_model_that_can_be_saved_at_the_second_attempt_is_prepacked_as_at_the_
     assert first.stat().st_size == second.stat().st_size
 
 
+def test_a_model_that_another_process_is_prepacking_is_read(tmp_path, store):
+    model, sessions_there = make("aligned", tmp_path), []
+    oc.onnxruntime.session(model, "prepacked", wait=True, store=store).close()
+    artefacts = oc.Store(store, where="here")
+    (key,) = [one.key for one in artefacts.ls() if one.key.startswith("packed weights")]
+    artefacts.prune(keys=[key])
+
+    def build(path):
+        sessions_there.append(oc.onnxruntime.session(model, "prepacked", store=store))
+        path.write_bytes(b"no weights")
+
+    artefacts.get_or_build(key, build)
+    assert "another process is prepacking the weights" in sessions_there[0].onecopy.reason
+
+
 def test_a_digest_that_cannot_be_written_leaves_nothing_and_names_the_file(tmp_path, in_child):
     model = make("aligned", tmp_path)
     recipe = prepacking.Recipe(str(model), (str(model),), {}, (), str(tmp_path))

@@ -98,7 +98,10 @@ def test_wrong_names_are_errors(url, tmp_path, names, error, words, is_remote):
 
 
 def test_verify_fetches_whole_blocks_and_is_refused_where_they_are_not_there(url, objects):
-    with oc.open(url, names=["layer.5"]) as file, pytest.raises(oc.errors.NoChecksum, match="open it with verify=True"):
+    with (
+        oc.open(url, names=["layer.5"]) as file,
+        pytest.raises(oc.errors.NoChecksum, match="open the URL with verify=True"),
+    ):
         file.verify()
     with oc.open(url, names=["layer.5"], verify=True) as file:
         assert file.verify().bytes >= SIZE
