@@ -103,6 +103,13 @@ def test_positions_are_the_least_squares_solution():
     assert np.abs(off).max() < 1
 
 
+def test_a_tile_that_only_a_guess_places_does_not_keep_the_others_from_being_balanced():
+    shifts = [(0, 1, 10, True), (1, 2, 10, True), (0, 2, 26, True), (2, 3, 10, False)]
+    edges = [Edge(first, second, (0, shift), 1.0, is_measured) for first, second, shift, is_measured in shifts]
+    positions, guessed = joined(4, edges, 9)
+    assert (positions[:3].tolist(), guessed) == ([[0, 0], [0, 12], [0, 24]], (3,))
+
+
 def test_tiles_without_a_common_pixel_are_an_error_that_names_what_to_check():
     tiles = [scene(seed, (100, 100)) for seed in range(4)]
     with pytest.raises(ValueError, match=r"none of 4 pairs.*2 rows, 2 columns.*overlap"):

@@ -92,7 +92,7 @@ def test_relative_paths_and_links_to_folders_name_the_same_images(tmp_path, monk
     (tmp_path / "link").symlink_to("train")
     assert oc.images.share(paths).report.built
     monkeypatch.chdir(tmp_path / "train")
-    for same in ([path.name for path in paths], "../link/*.jpg", [f"../train/{path.name}" for path in paths]):
+    for same in ([path.name for path in paths], "../**/link/*.jpg", [f"../train/{path.name}" for path in paths]):
         images = oc.images.share(same)
         assert not images.report.built
         assert images.paths == [str(path) for path in paths]

@@ -188,6 +188,7 @@ def test_mist_is_stitched_without_a_differing_pixel(onecopy_command, tmp_path):
         ("file: ../a.tif; position: (1, 2);", r"line 1: '\.\./a\.tif'"),
         ("x\nfile: a.tif; position: (1, 2);\nfile: a.tif; position: (1, 2);", "line 3: 'a.tif'"),
         ("file: a.tif; position: (1, -2);", "line 1: .* 'a.tif' is negative"),
+        ("file: a.tif; position: (-1, 2);", "line 1: .* 'a.tif' is negative"),
     ],
 )
 def test_a_damaged_list_of_positions_is_an_error(text, words):

@@ -228,9 +228,14 @@ def test_processes_that_are_killed_leave_the_group():
 
 
 def test_zombies_hold_nothing():
-    with Watched("import os\nif os.fork() == 0: os._exit(0)") as group, Sampler(group.pids, children=True) as sampler:
+    with (
+        Watched("import os\nif os.fork() == 0: os._exit(0)") as group,
+        Sampler(group.pids, children=True, exact=True) as sampler,
+    ):
         until(lambda: "Z" in [one.state for one in sampler.sample().processes], "a zombie")
-        (zombie,) = [one for one in sampler.sample().processes if one.state == "Z"]
+        snapshot = sampler.sample()
+    (zombie,) = [one for one in snapshot.processes if one.state == "Z"]
+    assert snapshot.totals.basis == "exact"
     assert (zombie.rss, zombie.share, zombie.parent) == (0, 0, group.pids[0])
 
 

@@ -211,7 +211,7 @@ def totals_of(
     forked = sum(part.found.forked for part in parts if part.found is not None)
     walks = [part.walk.at for part in parts if part.walk is not None]
     basis: Literal["files", "walks", "exact"] = "walks" if forked else "files"
-    if exact and len(walks) == len(parts):
+    if exact and all(part.walk is not None or part.counters.rss == 0 for part in parts):
         basis = "exact"
     return Totals(
         real=anonymous + file + shmem,
