@@ -34,9 +34,12 @@ def test_a_file_is_fetched_once_and_has_its_name(objects, store, small_pieces):
     assert states(store) == ["ready"]
 
 
-@pytest.mark.parametrize("size", [0, 1, 2])
-def test_tiny_files_are_fetched(objects, store, size):
-    assert fetch(objects.put("x", CONTENT[:size]), store=store).read_bytes() == CONTENT[:size]
+@pytest.mark.parametrize(("size", "durable"), [(0, None), (1, False), (2, True)])
+def test_tiny_files_are_fetched_and_flushed_if_the_store_asks_for_it(objects, store, size, durable):
+    given = store.folder if durable is None else store.with_options(durable=durable)
+    assert fetch(objects.put("x", CONTENT[:size]), store=given).read_bytes() == CONTENT[:size]
+    (about,) = store.folder.glob("*.about")
+    assert ("\nboot " in about.read_text()) != bool(durable)
 
 
 def test_a_changed_object_is_fetched_anew_and_the_old_path_keeps_its_content(objects, store):
@@ -116,14 +119,6 @@ def test_progress_ends_at_the_total_and_its_exception_ends_the_fetch(objects, st
     assert sorted(seen) == seen
 
 
-@pytest.mark.parametrize("durable", [None, False, True])
-def test_what_is_fetched_is_flushed_to_the_disk_only_for_a_store_that_asks_for_it(objects, store, durable):
-    given = store.folder if durable is None else store.with_options(durable=durable)
-    fetch(objects.put("x", CONTENT), store=given)
-    (about,) = store.folder.glob("*.about")
-    assert ("\nboot " in about.read_text()) != bool(durable)
-
-
 def test_a_long_fetch_is_announced_without_its_query(objects, store, small_pieces, monkeypatch, caplog):
     monkeypatch.setattr("onecopy_remote.fetching._FIRST_LINE_S", 0.0)
     with caplog.at_level(logging.WARNING, "onecopy"):
@@ -183,7 +178,10 @@ def test_pruning_removes_the_links_to_what_it_removed(objects, store):
     assert kept.read_bytes() == CONTENT
 
 
-@pytest.mark.parametrize("url", ["/etc/passwd", "ftp://host/x", "s3://", "file://other/etc/passwd"])
+@pytest.mark.parametrize(
+    "url",
+    ["/etc/passwd", "ftp://host/x", "s3://", "file://other/etc/passwd", "http://[::1]:9/x\n", "http://[::1]:9/\x1f"],
+)
 def test_what_is_no_url_of_an_object_is_refused(store, url):
     with pytest.raises(ValueError, match="URL"):
         fetch(url, store=store)

@@ -118,13 +118,6 @@ def test_no_request_after_a_failed_one_follows_a_redirect_unseen(objects, store,
     assert len(objects.requests) == tries
 
 
-@pytest.mark.parametrize("name", ["x\n", "x\r\nHost: y", "x\t", "x\x1f"])
-def test_a_url_with_control_characters_is_not_requested(objects, store, name):
-    with pytest.raises(ValueError, match="the URL does not name an object"):
-        fetch(f"{objects.url}/{name}", store=store)
-    assert objects.requests == []
-
-
 @pytest.mark.parametrize("tag", ["", '"\x01"', '"\x1b[31m"', '"\xc3\xa9"', '"\xff"', '"a\tb"', '"\x7f"'])
 def test_a_tag_that_no_request_can_contain_identifies_nothing(objects, store, tag):
     url = objects.put("x", b"content")
