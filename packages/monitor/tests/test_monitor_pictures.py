@@ -280,6 +280,7 @@ def test_plot_and_diff_draw_as_many_processes_as_requested_in_a_theme_with_a_tit
     words = texts(ET.fromstring(svg := (tmp_path / "x.svg").read_text()))
     shown = [word for word in words if "share of at most" in word or word == "mine"]
     assert sorted(shown) == ["mine"] + ["worker (3), share of at most 3.00 MB"] * len(runs)
+    assert len(runs) == 1 or "after: a: 3 processes, deduplicated total" in words
     assert "prefers-color-scheme" not in svg
 
 

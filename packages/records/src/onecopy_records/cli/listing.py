@@ -75,7 +75,7 @@ def show_records(file: OneFile, as_json: bool) -> None:
         options.show_json({"kind": "records", "container": container, "rows": len(rows), "places": nodes})
         return
     grid = screen.Grid("rows type~ >size >resident")
-    for node in fields or [whole._replace(depth=1, name="row")]:
+    for node in fields or [whole._replace(name="row")]:
         name = "  " * (node.depth - 1) + node.name
         grid.add(name, node.type, size(node.nbytes), resident(node.cached, node.nbytes))
     summary = (
