@@ -104,6 +104,14 @@ def test_live_rates_and_trends_are_those_of_each_process_and_a_number_that_is_us
     assert "%" not in seen[0][0] + seen[0][1] + seen[2][1]
 
 
+@pytest.mark.parametrize(
+    ("basis", "words"), [("files", ""), ("walks", "   forked memory measured 3 s ago"), ("exact", "   exact")]
+)
+def test_the_total_shows_how_it_was_found(snapshot, basis, words):
+    look = replace(snapshot, totals=replace(snapshot.totals, basis=basis, walked_s=3.2))
+    assert str(top_screen.lines_of(look, top_screen.View(), 140, None)[1]).endswith(f" MB){words}")
+
+
 @pytest.mark.parametrize("sort", top_screen.ORDERS)
 def test_processes_are_in_the_order_asked_for(snapshot, sort):
     first, view = snapshot.processes[0], top_screen.View(sort)

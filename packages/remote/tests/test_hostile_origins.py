@@ -6,6 +6,7 @@ import json
 import logging
 import socket
 import traceback
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -51,6 +52,13 @@ def test_names_that_mean_the_same_file_are_one(objects, store):
     folder = fetch(f"{url}?token=1", store=store).parent
     assert (folder / "below/x y.bin").read_bytes() + (folder / "ä%2e.bin").read_bytes() == b"12"
     assert {one.query for one in objects.requests} == {"token=1"}
+
+
+@pytest.mark.parametrize("name", ["x\0y", "d/x", "d/..", "../x"])
+def test_an_object_whose_name_no_file_can_have_is_called_index(objects, store, name):
+    objects.put(name, b"content")
+    path = fetch(f"{objects.url}/{quote(name, safe='')}", store=store)
+    assert (path.name, path.read_bytes()) == ("index", b"content")
 
 
 @pytest.mark.parametrize("location", ["../secret", "/etc/passwd", "a/../../b"])
