@@ -77,7 +77,7 @@ class Output:
     resume: bool = option(False, "Continue the run in OUT. Without it, a new run begins.")
 
     def check(self, without_picture: str = "") -> None:
-        """Raise a usage error now if an output file could not be written at the end of the run."""
+        """Check before the run that its output files can be written; raise a usage error otherwise."""
         for path in self.outputs:
             if path.suffix not in SUFFIXES:
                 raise click.BadParameter(f"{path.name!r} must end in .md, .svg or .png", param_hint="-o")

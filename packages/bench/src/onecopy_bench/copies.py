@@ -36,7 +36,7 @@ def numbered(command: Sequence[str], number: int) -> list[str]:
 
 
 def members_of(worker: int) -> list[int]:
-    """Return the live processes of a worker's copy."""
+    """Return the live processes of the program that a worker started."""
     command = _command_of(worker)  # before exec it is the command of the parent; a zombie has no command
     return [pid for pid in family_of([worker]) if _command_of(pid) not in (b"", command)]
 
@@ -62,9 +62,9 @@ def end_copy() -> int:
 
 
 def steps(command: Sequence[str], ready: str | None, hold_s: float, limit_s: float) -> Steps:
-    """Start a copy, wait until it prints `ready` (None: until it exits with status 0), keep it running, and stop it.
+    """Start a program, wait until it prints `ready` (None: until it exits with status 0), keep it running, and stop it.
 
-    Raise SampleError if the copy ends too early or is not ready in time.
+    Raise SampleError if the program ends too early or is not ready in time.
     """
     name = f"copy {os.environ[VARIABLE]}"
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1)
@@ -113,6 +113,6 @@ def _is_ready(process: subprocess.Popen[bytes], output: IO[bytes], ready: str | 
 
 
 def _said(output: IO[bytes]) -> str:
-    """Return the last lines of the output, to be appended to a reason."""
+    """Return the last lines of a program's output, to append to an error message."""
     lines = " | ".join(last_lines(output, LINES))
     return f"; last lines: {lines}" if lines else ""

@@ -1,6 +1,6 @@
 """`onecopy bench images`: decode several images, keep them all and stitch them, on the heap and in mapped files.
 
-A method decodes one file, creates a canvas, pastes the images, and flushes its output to the disk. It keeps its
+A method decodes each file, creates a canvas, pastes the images, and flushes its output to the disk. It keeps its
 results until the sample has been measured. Decoders use their default number of threads.
 
 Every sample is a fresh process. Its memory is sampled up to 50 times per second with inexpensive reads, together with
@@ -44,7 +44,7 @@ from onecopy_bench.worker import Steps, prepare, used_since
 NAME, NEEDS = "images", ("tifffile", "imagecodecs")
 INPUTS = {"compressed": "compressed files", "plain": "files that are not compressed"}
 BACK, BACK_S = 0.1, 20.0
-"""A process has returned its memory when at most `BACK` of its peak is left. Samples wait up to `BACK_S` s for this."""
+"""Memory counts as returned when at most the share `BACK` of its peak is left. A sample waits `BACK_S` s at most."""
 Shape = tuple[int, ...]
 MADE_UP: Shape = (4864, 3968, 3)
 """The shape of synthetic images, which is that of the real slide in the published figures."""
@@ -54,7 +54,7 @@ ROWS = 256
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A sample's input: 8-bit images that have the same shape (rows, columns, samples), and how they are stitched.
+    """What a process decodes and stitches: 8-bit images of the same `shape`, (rows, columns, colour channels).
 
     Methods write to `folder`. `cap` limits the bytes of the canvas in memory, for methods that support a limit.
     """
@@ -76,7 +76,7 @@ class Work:
         return number // self.columns * self.shape[0], number % self.columns * self.shape[1]
 
     def place(self, name: str) -> str:
-        """Return a path in the folder."""
+        """Return the path of a file in `folder`."""
         return os.path.join(self.folder, name)  # noqa: PTH118 - text
 
 
@@ -94,7 +94,7 @@ class Method(Peer):
 
 
 def _sync(*paths: str | os.PathLike[str]) -> None:
-    """Flush files, and all files in these folders, to the disk."""
+    """Flush files to the disk. If a path is a folder, flush all files in it."""
     for path in paths:
         for file in Path(path).rglob("*") if Path(path).is_dir() else [Path(path)]:
             if file.is_file():
@@ -255,7 +255,7 @@ def _checksum(canvas: Any, rows: int) -> int:
 
 
 def _run(method: Method, work: Work, sync: bool) -> tuple[dict[str, Any], list[Any], Any]:
-    """Do the work once. Return the times and counters, the images, and the canvas."""
+    """Decode and stitch the images once. Return the times and counters, the images, and the canvas."""
     before, start = resource.getrusage(resource.RUSAGE_SELF), perf_counter_ns()
     images = [method.decode(work, number) for number in range(len(work.paths))]
     decoded = perf_counter_ns()
@@ -281,7 +281,7 @@ def _restrict(limit: int) -> None:
 
 
 def steps(method: str, work: Work, sync: bool = False, limit: int | None = None) -> Steps:
-    """Decode, hold and stitch images, with a limit on private memory (None: no limit), and then release everything."""
+    """Decode, keep and stitch all images, and then release everything. `limit`: maximum private memory, or None."""
     chosen = named(METHODS, method)
     prepare(chosen.needs)
     yield "ready", {}
@@ -303,7 +303,7 @@ NAMES = tuple(method.name for method in METHODS)
 
 @dataclass(frozen=True, slots=True)
 class Options(Settings):
-    """The scenario's options. A `limit` of 0 omits the case with a limit; `syncs`: without and with flushing."""
+    """The scenario's options. A `limit` of 0 omits the case with a limit; `syncs`: whether cases flush to the disk."""
 
     file: str | None = option(None, "Your own image, instead of a synthetic one.", kind="existing", is_path=True)
     count: int = option(8, "Number of images.")
@@ -419,7 +419,7 @@ class Sampler:
         return {name: max((p[at] for p in self.points), default=0.0) for at, name in enumerate(self.PEAKS, 1)}
 
     def until_back(self, share: float, seconds: float) -> float | None:
-        """Return the seconds until the process holds at most a share of its peak, or at most `SMALL`; None if never."""
+        """Wait until at most `share` of the peak, or `SMALL`, is in use. Return the time, or None after `seconds`."""
         start = time.monotonic()
         peak = max((point[1] + point[2] for point in self.points), default=0.0)
         while time.monotonic() - start < seconds:

@@ -136,7 +136,7 @@ _IN_PLACE = _MAPPED | {"session.use_ort_model_bytes_for_initializers": "1"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method(Peer):
-    """A method of opening one file in a model's folder, with SessionOptions that contain these entries.
+    """A method of opening one file in a model's folder, with SessionOptions that contain `entries`.
 
     `mode`: the mode of a onecopy session. `packs`: kernels use packed weights; methods with equal `packs` produce
     equal outputs. `prepares`: the method builds a file once per machine, before anything is measured.
@@ -199,7 +199,7 @@ _NAMES = {"float": "float32", "double": "float64"}  # types of ONNX that numpy n
 
 
 def _inputs_of(session: Any, batch: int) -> dict[str, Any]:
-    """Return synthetic inputs: random rows and small floats, zeros for other types."""
+    """Return synthetic inputs for a model: random row numbers, small random floats, and zeros for other types."""
     random = np.random.default_rng(0)
     first = next((e for one in session.get_inputs() for e in one.shape if not isinstance(e, int)), None)
     inputs: dict[str, Any] = {}

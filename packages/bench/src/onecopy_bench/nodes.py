@@ -53,7 +53,7 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method(Peer):
-    """A loading method: `load` takes the object ("bucket/name") and the `Place`, and returns the arrays.
+    """A loading method: `load` takes an object's name ("bucket/name") and the `Place`, and returns the arrays.
 
     `ray`: the method needs a Ray cluster of the nodes. `torchrun`: it needs the environment variables of torchrun.
     """
@@ -162,7 +162,7 @@ def touched(arrays: Arrays, number: int, processes: int) -> int:
 
 
 def steps(method: str, name: str, processes: int, hosts: tuple[str, ...], ray: str) -> Steps:
-    """Load an object's arrays, and hold them. `ray` is the address of the Ray cluster, or ""."""
+    """Load an object's arrays, and keep them in memory. `ray` is the address of the Ray cluster, or ""."""
     chosen = named(METHODS, method)
     node, number = (int(os.environ[variable]) for variable in ("BENCH_NODE", "BENCH_PROCESS"))
     place = Place(node, number, Path(os.environ["BENCH_FOLDER"]))
@@ -198,7 +198,7 @@ http {{
 
 
 class Network:
-    """Nodes with addresses, and the origin. `link` is a node's bandwidth in each direction, in bits per second."""
+    """A network of nodes and the origin. `link` is a node's bandwidth in each direction, in bits per second."""
 
     def __init__(self, count: int, link: float) -> None:
         self.hosts, self._link = [f"{_NET}.{number + 1}" for number in range(count)], link

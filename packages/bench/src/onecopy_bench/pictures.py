@@ -1,6 +1,6 @@
 """Draws records with matplotlib, which is imported only when a picture is drawn.
 
-Colour-blind readers can tell its colours (Okabe-Ito) apart. Bars begin at zero, unless their values are too far apart
+Colour-blind readers can tell the colours (Okabe-Ito) apart. Bars begin at zero, unless their values are too far apart
 for one scale.
 """
 

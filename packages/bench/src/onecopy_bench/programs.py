@@ -29,7 +29,7 @@ from onecopy_bench.worker import die_with
 WIDTH = 2048
 """The width of a module's layers."""
 WARM_UP = 3
-"""The number of requests before the measured ones."""
+"""The number of requests before the measured ones, for warming up."""
 MODULE = "onecopy_bench.programs"
 ANSWERED = "all workers have answered"
 """The text that the program prints when all workers have answered."""

@@ -69,7 +69,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One row in one case in one round: numbers by name, series of repeated readings, and numbers for each process.
+    """The measurements of a row in one case and round: numbers by name, repeated readings, and numbers per process.
 
     `state` is "ok" or the kind of failure. `started` is the time at which the processes were released (ISO 8601, UTC),
     and `idle_share` the idle share of the machine's CPU time just before that.

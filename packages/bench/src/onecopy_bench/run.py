@@ -127,7 +127,7 @@ def _trials_of(program: Program, folder: Path, options: Options) -> tuple[list[T
 def measuring(
     command: Sequence[str], options: Options, folder: Path | None = None, size: int = 0
 ) -> Callable[[Attempt], Measured]:
-    """Return a function that takes one sample, in which a program's workers write their measurements to a folder."""
+    """Return a function that takes one sample. If `folder` is given, a program's workers write measurements to it."""
     arguments = {"command": list(command), "ready": options.ready, "hold_s": options.hold_ms / 1e3}
     arguments["limit_s"] = options.timeout
     workers_of = [command_of(copies.__name__, [f"{copies.VARIABLE}={number}"]) for number in range(options.processes)]
@@ -277,7 +277,7 @@ def _findings(record: Record) -> Iterator[str]:
 
 
 def _adjusted(options: Options) -> Options:
-    """Return the options of a command line. Raise UsageError if they are invalid."""
+    """Return the options unchanged. Raise UsageError if they are invalid."""
     if options.ready == "":
         raise UsageError("the text must not be empty", "--ready")
     if bool(options.command) == bool(options.programs):

@@ -111,7 +111,7 @@ class IdleWait:
 
 
 class Attempt:
-    """The context of a sample: an empty folder, which is removed afterwards, and waiting for an idle machine."""
+    """Provides a sample with empty folders, which are removed afterwards, and waits for an idle machine."""
 
     def __init__(self, trial: Trial, settings: Settings, place: Path | None, idle: IdleWait) -> None:
         self._trial, self._settings, self._place, self._idle = trial, settings, place, idle
@@ -187,7 +187,7 @@ def take_sample(
     idle: IdleWait | None = None,
     hidden: Iterable[str] = (),
 ) -> Sample:
-    """Take one sample. A failure is also returned as a sample. `hidden`: folders that the reason must not show."""
+    """Take one sample. A failure is also returned as a sample, whose reason omits the folders in `hidden`."""
     sample, attempt = Sample(trial.row, trial.case, number), Attempt(trial, settings, place, idle or IdleWait(0))
     available = page_cache.available_memory()
     try:

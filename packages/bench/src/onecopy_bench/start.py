@@ -48,7 +48,7 @@ SOURCE = "\n".join(f"def f{n}(a, b=({n}, 'x')):\n    return [a, b, {{'k{n}': a +
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method(Peer):
-    """`begin(path)` is called before the program's other work; `wait` then turns its result into the file's bytes."""
+    """`begin(path)` runs before the program's other work. Afterwards, `wait(result)` returns the file's bytes."""
 
     begin: Callable[[str], Any]
     wait: Callable[[Any], NDArray[np.uint8]]
@@ -113,7 +113,7 @@ def work(units: int) -> None:
 
 
 def pace(seconds: float = 0.5) -> int:
-    """Return the duration of a unit of work in nanoseconds: the median over a few seconds."""
+    """Return the duration of a unit of work in nanoseconds: the median over `seconds` of work."""
     work(1)
     times: list[int] = []
     while not times or sum(times) < seconds * 1e9:
@@ -124,7 +124,7 @@ def pace(seconds: float = 0.5) -> int:
 
 
 def copied(weights: NDArray[np.uint8], buffer: NDArray[np.uint8]) -> tuple[int, int, int]:
-    """Copy everything through one buffer. Return the ns spent copying, the ns spent on checksums, and the checksum."""
+    """Copy all weights through one buffer. Return the ns spent copying, the ns spent on checksums, and the checksum."""
     sums, copying, reading = [], 0, 0
     for number, at in enumerate(range(0, len(weights), len(buffer))):
         start = perf_counter_ns()
@@ -138,7 +138,7 @@ def copied(weights: NDArray[np.uint8], buffer: NDArray[np.uint8]) -> tuple[int, 
 
 
 def steps(method: str, path: str = "", piece: int = 1, units: int = 0) -> Steps:
-    """Do a number of units of work, copy the weights piece by piece, and hold them."""
+    """Do a number of units of work, copy the weights piece by piece, and keep them in memory."""
     copied(np.zeros(1 << 16, np.uint8), np.ones(1 << 15, np.uint8))
     work(1)
     prepare(("onecopy.files.mapping", "onecopy.files.page_cache"))

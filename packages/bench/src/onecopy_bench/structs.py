@@ -113,7 +113,7 @@ def _all_ms(sample: Sample) -> float | None:
 
 
 def _rate(sample: Sample) -> float | None:
-    """Return the number of answers per second, from opening to the end."""
+    """Return the number of answers per second, counted from the opening of the index."""
     answered = _note("answered", 1)(sample)
     return None if answered is None else answered / slowest("resident_ns", 1)(sample) * 1e9
 

@@ -98,7 +98,7 @@ def above_start(name: str, unit: float = MB) -> Callable[[Sample], float]:
 
 
 def less_empty(name: str, unit: float = MB) -> Compute:
-    """Return a function that subtracts the number measured for the empty row in the same round."""
+    """Return a function that computes a row's number minus that of the empty row in the same round."""
 
     def spread(record: Record, row: str, case: Case) -> Spread | None:
         base = name.removeprefix("second_")

@@ -55,7 +55,7 @@ def last_lines(output: IO[bytes], count: int) -> tuple[str, ...]:
 
 
 def state_of(status: int) -> State:
-    """Return the state of a sample if its process ended too early."""
+    """Return the state of a sample whose process ended too early with this exit status."""
     return "failed" if status >= 0 else "crashed"
 
 
@@ -66,7 +66,7 @@ def end_of(status: int) -> str:
 
 
 def die_with(parent: int, number: int = signal.SIGKILL) -> None:
-    """Ask the kernel to signal this process when its parent dies (0: no signal). Exit if the parent is already dead."""
+    """Ask the kernel to signal this process when its parent dies (`number` 0: never). Exit if the parent is dead."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
     if os.getppid() != parent:
         sys.exit("the parent died first")

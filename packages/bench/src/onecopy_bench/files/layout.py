@@ -90,7 +90,7 @@ def checksum_of_piece(name: str, touched: bytes) -> int:
 
 
 def touch_array(name: str, array: NDArray[np.generic]) -> int:
-    """Touch every page of an array, and return the CRC-32 of the touched bytes, which are the only bytes copied."""
+    """Read one byte of every page of an array, and return their `checksum_of_piece`. No other bytes are copied."""
     flat = array.reshape(-1).view(np.uint8)
     return checksum_of_piece(name, flat[::STRIDE].tobytes() + flat[-1:].tobytes())
 
@@ -101,7 +101,7 @@ def combine(checksums: Iterable[int]) -> int:
 
 
 def checksum_of_file(path: str | os.PathLike[str], layout: Layout) -> int:
-    """Return the checksum that every loader must produce, using plain reads instead of the code under test."""
+    """Compute the checksum that every loader must produce, with plain reads instead of the code under test."""
     with Path(path).open("rb", buffering=0) as file, memoryview(bytearray(READ)) as buffer:
         sums = []
         for piece in layout.pieces:

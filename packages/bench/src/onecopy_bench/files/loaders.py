@@ -76,7 +76,7 @@ class Opened(NamedTuple):
 
 
 def open_nothing(_: Job) -> Opened:
-    """Open nothing, as a baseline: an interpreter with its imports."""
+    """Open nothing: the baseline is an interpreter that has only imported modules."""
     return Opened(None)
 
 
@@ -102,12 +102,12 @@ class Loader(Peer):
 
 
 def views(data: NDArray[np.uint8], job: Job) -> Callable[[], Iterable[Location]]:
-    """Yield a job's pieces as views into the bytes of the whole file."""
+    """Return a function that yields a job's pieces as views into the bytes of the whole file."""
     return lambda: ((p.name, data[p.offset : p.offset + p.nbytes]) for p in job.pieces)
 
 
 def items(arrays: Mapping[str, NDArray[Any]], job: Job) -> Callable[[], Iterable[Location]]:
-    """Yield a job's pieces from a mapping of names to arrays."""
+    """Return a function that yields a job's pieces from a mapping of names to arrays."""
     return lambda: ((piece.name, arrays[piece.name]) for piece in job.pieces)
 
 
@@ -177,7 +177,7 @@ def open_first_touch(job: Job, *, huge: bool) -> Opened:
 
 
 def bytes_of(tensors: Tensors, job: Job) -> Callable[[], Iterable[Location]]:
-    """Yield a job's pieces from torch tensors, as bytes, without copying."""
+    """Return a function that yields a job's pieces from torch tensors, as bytes, without copying."""
     torch = module("torch")
 
     def arrays() -> Iterable[Location]:

@@ -35,11 +35,11 @@ OF_ONECOPY = (*OURS, "map+verify", "copy")
 SLOW_MEMORY_GB_PER_S = 3.0
 """Below this first-touch rate, the times of copying loaders do not apply to other machines."""
 ONCE = 1.05
-"""If processes hold at most this multiple of the file's size, the file counts as held once."""
+"""If all processes together use at most this multiple of the file's size, they count as sharing one copy."""
 
 
 def of_loaded(value: Callable[[Sample], float]) -> Compute:
-    """Return a function that computes a value for every row except the empty one."""
+    """Return a function that computes a value for every row except the empty baseline."""
     return lambda record, row, case: None if row == EMPTY else tables.per_sample(value)(record, row, case)
 
 
@@ -129,7 +129,7 @@ BRIEF: tuple[Column, ...] = (("memory of\nall, MB", pss), ("open\nms", opening),
 
 
 def _tables(record: Record) -> Iterator[Table]:
-    """Yield each case's tables, fastest row first, and then the ceilings. A brief record has one small table."""
+    """Yield each case's tables, fastest row first, and then the ceilings; with `--brief`, one small table per case."""
     calls = {row.name: f"{row.name}\n{row.detail}" for row in record.rows}
     for case in cases_of(record):
         title = f"{case[0].capitalize()}, {counted(int(case[1]), 'process', 'processes')}"
@@ -149,7 +149,7 @@ def _tables(record: Record) -> Iterator[Table]:
 
 
 def _findings(record: Record) -> Iterator[str]:
-    """For each case, yield how many copies the processes hold, and whether the page cache was in the intended state."""
+    """For each case, yield sentences on the number of copies in memory and on the state of the page cache."""
     for case in cases_of(record):
         yield from _sharing(record, case)
         if not record.options.get("brief"):
@@ -267,14 +267,14 @@ def layout_of(path: str | os.PathLike[str]) -> Layout:
 
 
 def applicable(layout: Layout, options: Options) -> tuple[list[Loader], list[Absent]]:
-    """Return the installed loaders that support the file, and the rows that are not installed."""
+    """Return the selected loaders that support the file: those that are installed, and those that are not."""
     rows = [row for row in ROWS if (row.name in options.only if options.only else not row.by_request)]
     every = (*rows, *(CEILINGS if options.ceilings else ()), *CONTROLS)
     return installed(each for each in every if layout.kind in each.kinds)
 
 
 def _adjusted(options: Options) -> Options:
-    """Return the options of a command line. Raise UsageError if a row is unknown."""
+    """Complete the options of a command line. Raise UsageError if a row is unknown or not installed."""
     if unknown := set(options.only) - {row.name for row in ROWS}:
         raise UsageError(f"unknown row {min(unknown)!r}; choose from {', '.join(row.name for row in ROWS)}", "--only")
     if options.only and (lost := installed(ROWS, options.only)[1]):

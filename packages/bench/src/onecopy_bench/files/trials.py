@@ -39,7 +39,7 @@ PREFIX, TIMEOUT_S = ".onecopy-bench-", 900.0
 
 
 def prepare(loader: Loader) -> None:
-    """Import a loader's modules, and run the touching code once on a small array."""
+    """Import a loader's modules, and run the code that touches pages once on a small array."""
     for name in loader.optional:
         with contextlib.suppress(ImportError):
             module(name)
@@ -132,7 +132,7 @@ def _measure(loader: Loader, job: Job, checksum: int, attempt: Attempt, workers:
 
 
 def _reading_of(message: dict[str, Any], empty: proc.Rollup, held: proc.Rollup) -> dict[str, Any]:
-    """Return one process's part of a sample. Raise SampleError if its message lacks a number."""
+    """Return the numbers of one process in a sample. Raise SampleError if its message lacks a number."""
     for name in ("open_ns", "resident_ns"):
         if not isinstance(message.get(name), int):
             words = f"the phase 'resident' lacks a number: {name} is {message.get(name)!r}"

@@ -1,1 +1,1 @@
-"""The scenario `share`: rows of a dataset (`data`), their holders (`peers`), and the measured jobs (`share`)."""
+"""The scenario `share`: rows of a dataset (`data`), ways to hold them (`share_peers`), and the jobs (`share`)."""

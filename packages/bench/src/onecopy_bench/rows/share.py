@@ -1,4 +1,4 @@
-"""`onecopy bench share`: the cost of a dataset in a training job, for each holder and each worker start method.
+"""`onecopy bench share`: the cost of a dataset in a training job, for each way to hold it and start workers.
 
 Each sample is a job of one or several ranks, as torchrun starts them, each with its workers. All ranks prepare the rows
 and start their workers, which read all rows. Then all processes hold the rows while the whole job is measured. The job

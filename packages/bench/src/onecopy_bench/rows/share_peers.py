@@ -47,8 +47,8 @@ class Holder(Peer):
 
     `keeps`: later processes find the files in the folder. `alone`: one rank builds for all ranks, although no files are
     kept. As multiples of the size of the pickled rows, `builds` is the memory and file space that preparation needs,
-    `leaks` the private memory of a forked worker, and `copied` that of a newly started worker. They ensure that samples
-    fit into the machine's memory.
+    `leaks` the private memory of a forked worker, and `copied` that of a newly started worker. These estimates
+    ensure that samples fit into memory.
     """
 
     ready: Callable[[Source, Path], Any]
@@ -69,7 +69,7 @@ class SerializedList:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of both arrays."""
+        """Size in bytes of the pickles and of the array of their end positions."""
         return int(self._bytes.nbytes + self._ends.nbytes)
 
     def __len__(self) -> int:
@@ -191,7 +191,7 @@ FORMATS = {
 
 
 def _led(source: Source, folder: Path) -> Any:
-    """Build the tensor and serve it to the other ranks, or get a handle to it from the serving rank."""
+    """Build a tensor of rows and serve it to the other ranks, or get a handle to it from the rank that serves it."""
     multiprocessing.current_process().authkey = RANKS  # torch authenticates with it when it passes descriptors
     try:
         (folder / "led").touch(exist_ok=False)

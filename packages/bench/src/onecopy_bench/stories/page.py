@@ -91,7 +91,7 @@ def figures_of(story: Story, summary: Summary, samples: Record | None) -> Figure
 
 
 def headlines(story: Story, samples: Record) -> list[str]:
-    """Return a story's sentences, except those whose numbers were not measured."""
+    """Return a story's summary sentences, except those whose numbers were not measured."""
     found = (figures_of(story, summary, samples) for summary in story.summaries)
     return [figures.sentence for figures in found if figures.sentence]
 
@@ -127,7 +127,7 @@ def _bold(words: str, is_bold: bool) -> str:
 
 
 def table_of(story: Story, samples: Record | None) -> Table:
-    """Return a story's table, with the published and the measured figure of each metric for each line."""
+    """Return a story's table, with the published and the measured figure of each metric for each method."""
     rows_of = {m.name: [x.row for x in story.lines if story.spread(m, samples, x.row)] for m in story.metrics}
     columns: list[tuple[str, Metric, bool]] = []
     for metric in story.metrics:
@@ -192,7 +192,7 @@ def block(stories: Stories, shown: Sequence[Story]) -> str:
 
 
 def _panels_of(story: Story, record: Record) -> list[Panel]:
-    """Return the bars for metrics that were measured on at least two lines."""
+    """Return a panel of bars for each metric that was measured for at least two methods."""
     ours = {line.words for line in story.lines if line.ours}
     panels = []
     for metric in story.metrics:

@@ -72,7 +72,7 @@ class Summary:
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """The scale of a measurement: small data and one round (`quick`), or another number of rounds."""
+    """The scale of a measurement: small data and one round (`quick`), or full-size data and a number of rounds."""
 
     rounds: int | None = option(None, "Number of rounds of each story.  [default: 3; share: 1]", kind="count")
     quick: bool = option(False, "Use small data and one round, to test the stories; the figures mean nothing.")
