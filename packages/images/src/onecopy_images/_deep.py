@@ -21,7 +21,7 @@ _SAMPLES = {0: 1, 2: 3, 4: 2, 6: 4}
 
 
 def facts(path: str, level: int, codec: str) -> Facts:
-    """Return the facts in the header. These images have one level."""
+    """Return the facts in the header of a PNG or JPEG 2000 file, which has one level."""
     if level:
         raise no_level(path, level, 1)
     *shape, bits = header(path)

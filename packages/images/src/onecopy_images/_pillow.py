@@ -95,7 +95,7 @@ def decoded(path: str, form: Form) -> tuple[tuple[int, ...], str, Iterator[NDArr
 
 
 def _arrays(image: Image.Image, rows: int) -> Iterator[NDArray[Any]]:
-    """Yield the pixels of a decoded image in read-only arrays with this number of rows.
+    """Yield the pixels of a decoded image in read-only arrays of `rows` rows.
 
     Converting a large image at once would triple its memory, and glibc would return that memory after each image.
     """

@@ -112,7 +112,7 @@ def _read(file: tifffile.TiffFile, path: str, series: Any, into: NDArray[Any], r
 
 
 def _by_itself(series: Any, into: NDArray[Any], report: Callable[[int], None], threads: int) -> None:
-    """Decode with `TiffPageSeries.asarray` if pages are missing or the target cannot be reshaped to pages."""
+    """Decode with `TiffPageSeries.asarray`, for missing pages or a target that cannot be reshaped to pages."""
     if into.flags.c_contiguous and into.dtype == series.dtype:
         series.asarray(out=into, maxworkers=threads, buffersize=_READ)
     else:

@@ -20,7 +20,7 @@ def path_beside(target: Path) -> Path:
 
 
 def replace(beside: Path, target: Path, *, overwrite: bool) -> None:
-    """Rename a complete file or folder to `target`. Raise FileExistsError if it exists, unless `overwrite`."""
+    """Rename a complete file or folder to `target`. Raise FileExistsError if `target` exists, unless `overwrite`."""
     if not overwrite and os.path.lexists(target):
         raise FileExistsError(errno.EEXIST, "the target was created in the meantime", str(target))
     if beside.is_dir() and target.is_dir():

@@ -84,7 +84,7 @@ def installed(library: Codec) -> Codec | None:
 
 
 def _version_of(package: str) -> str | None:
-    """Return a package's version, or another identity, without importing it; None if it is not installed."""
+    """Return a package's version, or else text that identifies it, without importing it; None if not installed."""
     from onecopy.store.packages import package_of, version_of
 
     try:
@@ -260,7 +260,7 @@ def facts_of(codec: Codec, path: str | os.PathLike[str], level: int) -> Facts:
 
 
 def check_size(path: str, facts: Facts, max_bytes: int | str | None) -> None:
-    """Raise DamagedError if the decoded image exceeds `max_bytes`, or by default, a plausible size for its file."""
+    """Raise DamagedError if the decoded image exceeds `max_bytes` or, by default, a plausible size for its file."""
     nbytes = os.stat(path).st_size  # noqa: PTH116 - text
     most = most_at_once = most_decoded = max(_PLAUSIBLE, _RATIO * nbytes)
     if max_bytes is not None:
@@ -346,7 +346,7 @@ def expect_identity(path: str, expected: FileIdentity, cause: Exception | None =
 
 
 def changed(path: str, doing: str) -> FileChanged:
-    """Return the error for an image that changed after it was identified."""
+    """Return the error for an image that was replaced or modified while `doing`, such as "it was being decoded"."""
     return FileChanged(errno.ESTALE, f"the image was replaced or modified while {doing}", path)
 
 

@@ -41,7 +41,7 @@ _OURS, _TIFF, _ZARR = (".oc", ".safetensors"), (".tif", ".tiff"), (".zarr",)
 
 
 class Finished(NamedTuple):
-    """The pixels after `Output.finish`."""
+    """The result of `Output.finish`: the pixels, and where they are."""
 
     array: NDArray[Any] | None = None
     path: str | None = None

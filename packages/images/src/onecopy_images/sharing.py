@@ -336,7 +336,7 @@ _AT_ONCE = 8
 Kind = tuple[tuple[int, ...], "np.dtype[Any]"]
 """The shape and dtype of an image."""
 _Work = Callable[..., "Generator[Any]"]
-"""`_results`, bound to the threads of a build: it takes a function and items, and yields results."""
+"""Calls a function with each item in the threads of a build, and yields the results; see `_results`."""
 
 
 class _TransformError(Exception):

@@ -123,7 +123,7 @@ class Window:
         self._entered += rows
 
     def _put(self, row: int, start: int, values: NDArray[Any]) -> None:
-        """Copy lines of items to item `start` of row `row` and of the following rows."""
+        """Copy the lines of `values` to row `row` and the rows below it, starting at item `start` of each."""
         size, width, done = len(self._items), self._width, 0
         while done < len(values):
             at = (row + done) * width % size

@@ -187,7 +187,7 @@ def command(
 def show(
     done: Mosaic, names: list[str], positions: Any, registered: tuple[Registration, float] | None, as_json: bool
 ) -> None:
-    """Print a summary of the result, and of the registration if it is given with its duration in seconds."""
+    """Print a summary of the mosaic and, if the tiles were registered, of the registration and its duration."""
     registration, registering = registered or (None, 0.0)
     if as_json:
         facts = {

@@ -55,7 +55,7 @@ def command(*, path: str, target: str | None, max_side: int, level: int | None, 
 
 
 def pixels_of(path: str, max_side: int, level: int | None) -> NDArray[Any]:
-    """Return the pixels of an image or a Zarr array. Indexing reads them."""
+    """Return the pixels of an image or a Zarr array, which are read when they are indexed."""
     if Path(path, "zarr.json").exists() or Path(path, ".zarray").exists():
         import zarr
 
