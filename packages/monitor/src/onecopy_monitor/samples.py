@@ -81,7 +81,7 @@ class Sample(NamedTuple):
     processes: tuple[ProcessSample, ...]
     """The processes of the group."""
     files: tuple[FileSample, ...]
-    """The big files that they map."""
+    """The big files that the processes map."""
 
 
 def sample_of(snapshot: Snapshot) -> Sample:

@@ -64,12 +64,12 @@ class Sharing:
         return sum(worker.pss for worker in self.workers)
 
     def growth(self, worker: MemoryOfWorker) -> int:
-        """Return by how many bytes a worker's `elsewhere` has grown since the earlier snapshot, or 0 without one."""
+        """Return the growth of a worker's `elsewhere` since the earlier snapshot in bytes, or 0 without one."""
         before = {w.pid: w.elsewhere for w in self.since.workers} if self.since else {}
         return worker.elsewhere - before.get(worker.pid, worker.elsewhere)
 
     def faults(self, written: int, grown: int) -> list[str]:
-        """Return a sentence for each missing mapping, copy above `written` bytes, and growth above `grown` bytes."""
+        """Return a sentence for each missing mapping, copy of over `written` bytes and growth by over `grown` bytes."""
         found = [f"process {worker.pid} does not map the files" for worker in self.workers if not worker.regions]
         found += [
             f"process {worker.pid} has {size(worker.private)} of private pages in the mapping, because it wrote to them"
@@ -77,12 +77,12 @@ class Sharing:
             if worker.private > written
         ]
         found += [
-            f"process {worker.pid} has grown by {size(self.growth(worker))} elsewhere, and may have made a copy"
+            f"process {worker.pid} has grown by {size(self.growth(worker))} outside of the mappings, possibly by a copy"
             for worker in self.workers
             if self.growth(worker) > grown
         ]
         if self.pss > self.bytes + written * len(self.workers):
-            found.append(f"the processes hold {size(self.pss)}, but the files contain {size(self.bytes)}")
+            found.append(f"the processes use {size(self.pss)} for files of only {size(self.bytes)}")
         return found
 
     def __str__(self) -> str:

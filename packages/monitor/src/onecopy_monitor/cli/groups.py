@@ -43,7 +43,7 @@ exact_option = click.option("--exact", is_flag=True, help="Walk all page tables 
 
 
 def rate(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options for the rate, the precision and the CPU budget of sampling, as arguments of `sampler_of`."""
+    """Add the options for the rate, precision and CPU budget of sampling. `sampler_of` takes their values."""
     return options.interval("1s", "Time between two samples.", least="100ms")(exact_option(budget_option(command)))
 
 

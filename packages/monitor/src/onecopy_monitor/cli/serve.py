@@ -77,7 +77,7 @@ def command(
         link = f"{address}?token={secret}" if secret else address
 
         class Announced(uvicorn.Server):  # type: ignore[misc,unused-ignore]  # the type checker may lack uvicorn
-            """Prints its address only after it handles signals, because Python may ignore Ctrl-C before that."""
+            """A server that prints its address once it handles signals; until then, Python may ignore Ctrl-C."""
 
             async def startup(self, sockets: list[socket.socket] | None = None) -> None:
                 await super().startup(sockets)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 MAX_COMPARED = 64
 """Maximum number of processes whose pages are compared."""
 COMPARING_SECONDS = 0.2
-"""Approximate time for comparing pages."""
+"""Approximate number of seconds for comparing pages."""
 HELP = "q quit  t tree  sort by: s share  a anon  f file  r rss  w swap  m faults  c cpu"
 
 

@@ -177,7 +177,7 @@ class Cache:
 
 
 def _places(file: MappedFile, pids: Iterable[int]) -> Iterator[str]:
-    """Yield paths for opening a file: its own, one in a process's mount namespace, a mapping, a descriptor."""
+    """Yield paths that may lead to a file: its own path, and paths in /proc of the processes that map it."""
     if not file.deleted:
         yield file.path
     for pid in tuple(pids)[:_MAX_TRIED]:

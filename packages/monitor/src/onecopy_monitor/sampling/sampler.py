@@ -268,7 +268,7 @@ class Sampler(Closeable):
         return found
 
     def _huge_of(self, file: FileReading, clock: float) -> float | None:
-        """Return a file's share of huge pages in the process that maps most of it, if due and within the budget."""
+        """Return a file's share of huge pages in the process that maps most of it. Measure it if due and affordable."""
         at, share = self._huge_shares.get(file.key, (-1e9, None))
         if clock - at < _HUGE_S or not self._cpu_budget.may(file.mapped * _SCAN_S):
             return share

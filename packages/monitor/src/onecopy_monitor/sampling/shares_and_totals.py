@@ -39,7 +39,7 @@ class Kind:
     """The file pages or the shared memory of a process at one moment, in bytes."""
 
     rss: int
-    """Resident bytes according to its counters."""
+    """Resident bytes according to the process's counters."""
     big: int
     """The process's shares of big files: 1/n of a file that n processes map."""
     known: int
