@@ -160,7 +160,7 @@ def deciding(options: onnxruntime.SessionOptions | None) -> dict[str, str]:
 
 
 def with_deciding(entries: Mapping[str, str]) -> onnxruntime.SessionOptions:
-    """Return session options that contain the entries of `deciding`."""
+    """Return session options with entries that `deciding` returned."""
     options = onnxruntime.SessionOptions()
     for name, value in entries.items():
         if name == "graph_optimization_level":

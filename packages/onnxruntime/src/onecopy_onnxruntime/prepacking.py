@@ -93,7 +93,7 @@ class Recipe:
     files: tuple[str, ...]
     """Paths of the model and of its external data files."""
     options: Mapping[str, str]
-    """Entries of `session_options.deciding`."""
+    """Entries that `options.deciding` returned."""
     disabled_optimizers: tuple[str, ...]
     store: Store
     """The store of the artefact."""

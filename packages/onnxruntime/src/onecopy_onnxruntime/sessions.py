@@ -167,7 +167,7 @@ class Opening:
     entries: Mapping[str, str] = field(default_factory=dict)
     """Entries for the session options."""
     buffers: dict[str, memoryview] = field(default_factory=dict)
-    """For each location in the model, the bytes for ONNX Runtime."""
+    """The bytes to pass to ONNX Runtime, by location in the model."""
     owned: list[FileMapping] = field(default_factory=list)
     """The mappings that `buffers` view."""
     files: tuple[str, ...] = ()
@@ -274,7 +274,7 @@ def _missing_space(weights: int, folder: Path) -> str:
 
 
 def _of_artefact(found: prepacking.Prepacked, request: Request, mode: str, reason: str) -> Opening:
-    """Return the opening for a session on an artefact's prepacked ("prepacked") or plain ("direct") weights."""
+    """Return the `Opening` of a session on an artefact's prepacked ("prepacked") or plain ("direct") weights."""
     entries = {session_options.FOLDER: str(found.path.parent)}
     if mode == "direct":
         entries[session_options.PREPACKING_OFF] = "1"
@@ -282,7 +282,7 @@ def _of_artefact(found: prepacking.Prepacked, request: Request, mode: str, reaso
 
 
 def _map_files(opening: Opening, request: Request) -> None:
-    """Store in an opening the model without its data, and views of the files that contain the data."""
+    """Store the model without its data in `opening`, with views of the files that contain the data."""
     try:
         for path in request.files:
             opening.owned.append(FileMapping(path))
@@ -515,7 +515,7 @@ def session(
 
 
 def _planned(request: Request, mode: Mode | None) -> Opening:
-    """Return the opening for the requested mode, or for "read" if it is unavailable."""
+    """Return the `Opening` for the requested mode, or for "read" if it is unavailable."""
     if mode is None or mode == "read":
         return read(request, AS_REQUESTED if mode else _DEFAULT_REASON)
     try:

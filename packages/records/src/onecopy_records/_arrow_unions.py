@@ -35,7 +35,7 @@ def _has_union(kind: Any) -> bool:
 
 
 def _field(field: Any, kind: Any) -> Any:
-    """Return a nullable field with a different type. It is null if the value has another type."""
+    """Return a copy of a field with type `kind` that allows nulls, which stand for a union's values of other types."""
     return field.with_type(kind).with_nullable(True)
 
 
@@ -79,7 +79,7 @@ def _struct_of_union(array: Any) -> Any:
 
 
 def _names(children: list[Any]) -> list[str]:
-    """Name a field for each child after its type, without the width, which depends on the values. Number duplicates."""
+    """Return a name for each child: its type without the width, which depends on the values. Number duplicates."""
     names: list[str] = []
     for child in children:
         name = re.sub("^(large_|u(?=int))|(?<=int)[0-9]+|[<\\[].*", "", str(child.type)).replace("double", "float")

@@ -223,7 +223,7 @@ class _IncompleteError(Error):
 
 
 def partners_of(nodes: str, store: Store) -> Partners:
-    """Return the partners in a job or cluster. Raise RuntimeError if this process does not belong to one."""
+    """Return the other nodes in this process's job or cluster. Raise RuntimeError if it does not belong to one."""
     if nodes == "torchrun":
         from onecopy_remote import torchrun  # needs torch
 
@@ -266,7 +266,7 @@ class _Download:
             raise
 
     def view_of(self, what: str) -> Path:
-        """Return the folder for links to files that are fetched under a key or a list of names."""
+        """Return the folder for links to fetched files. `what`, such as a key or a list of names, identifies it."""
         return views.view(self.store.folder, self.store.path(f"view of {what}").stem)
 
     def find_copy(self, origin: Origin, patterns: Sequence[str], *, named: bool) -> Path:

@@ -561,7 +561,7 @@ class _Redirects(HTTPRedirectHandler):
 
 
 def _near(host: str) -> set[str]:
-    """Return the kinds of a host's addresses that other machines cannot reach: "link-local", "loopback"."""
+    """Return which kinds of addresses a host has that other machines cannot reach: "link-local", "loopback"."""
     bare = host.strip("[]").partition("%")[0]
     try:
         found = {bare} if ":" in bare else {one[4][0] for one in socket.getaddrinfo(bare, None)}

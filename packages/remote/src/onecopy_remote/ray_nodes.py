@@ -53,7 +53,7 @@ class _Copy:
         self.seen = time.monotonic()
 
     def is_alive(self) -> bool:
-        """Return whether the process has reported recently."""
+        """Return whether the node's fetching process has reported recently."""
         return time.monotonic() - self.seen < _LEASE_S
 
 

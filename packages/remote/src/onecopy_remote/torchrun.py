@@ -96,7 +96,7 @@ class _Job:
         """Ranks of the processes that fetch."""
 
     def _agreed_tokens(self, size: int, folder: str) -> list[str]:
-        """Return each process's token and folder once all processes agree. A restart changes the token."""
+        """Return the random tokens and folders that all processes have agreed on. A restart changes the tokens."""
         run = f"onecopy/{os.environ.get('TORCHELASTIC_RUN_ID')}/{size}"
         keys = [f"{run}/{rank}" for rank in range(size)]
         self._store.set(keys[self.rank], f"{secrets.token_hex(8)} {folder}")
