@@ -402,8 +402,10 @@ class Form:
             elif name in scope:
                 self._put_text(b"global", name)
                 self._add_at(repr(name), scope[name])
-        for level, name, members in code.imports:
-            package = scope.get("__package__") or getattr(scope.get("__spec__"), "parent", None) or ""
+        own = str(scope.get("__name__"))
+        own = own if "__path__" in scope else own.rpartition(".")[0]
+        for level, name, members in code.imports:  # relative to the package that Python would use
+            package = scope.get("__package__") or getattr(scope.get("__spec__"), "parent", None) or own
             self._add_import(f"{'.' * level}{name}", members, package)
 
     def _add_import(self, given: str, members: tuple[str, ...], package: str) -> None:

@@ -413,8 +413,9 @@ def h():
 """
 
 
-@pytest.mark.parametrize("has_package", [True, False])  # the attribute, which Python will no longer set
-def test_modules_of_the_program_that_a_function_imports_are_part_of_its_name(tmp_path, monkeypatch, has_package):
+@pytest.mark.filterwarnings("ignore:can't resolve package:ImportWarning")
+@pytest.mark.parametrize("missing", [[], ["__package__"], ["__package__", "__spec__"]])
+def test_modules_of_the_program_that_a_function_imports_are_part_of_its_name(tmp_path, monkeypatch, missing):
     """Whether they were imported before or not, by whichever form of import."""
     package = tmp_path / "package_of_keys"
     (package / "inner").mkdir(parents=True)
@@ -435,8 +436,10 @@ def test_modules_of_the_program_that_a_function_imports_are_part_of_its_name(tmp
     for name in ("", ".functions", ".first", ".inner", ".inner.second", ".lazy"):
         monkeypatch.delitem(sys.modules, f"package_of_keys{name}", raising=False)
     functions = importlib.import_module("package_of_keys.functions")
-    for module in () if has_package else (functions, functions.package_of_keys):
-        monkeypatch.delattr(module, "__package__", raising=False)
+    for name in missing:
+        monkeypatch.delitem(vars(functions), name)
+    if missing:
+        monkeypatch.delitem(vars(functions.package_of_keys), "__package__")
     for function in (*(getattr(functions, name) for name in forms), functions.package_of_keys.h):
         before = name_of(function)
         assert function() == 1
