@@ -34,7 +34,7 @@ def _of_tensor(tensor: Any) -> Any:
     try:
         return about, _parts_of_tensor(torch, tensor.detach())
     except (RuntimeError, NotImplementedError, AttributeError, TypeError) as error:  # as torch raises them
-        raise NoIdentity(f"a {type(tensor).__name__} ({tensor.layout}), cannot be read ({error})") from None
+        raise NoIdentity(f"a {type(tensor).__name__} ({tensor.layout}) cannot be read ({error})") from None
 
 
 def _parts_of_tensor(torch: Any, tensor: Any) -> Any:

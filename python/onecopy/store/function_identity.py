@@ -51,7 +51,7 @@ class _Code(NamedTuple):
 
 
 class Reached:
-    """The places where the parts of a form were found. Each part is immutable or is in one of these places."""
+    """Places where the program refers to the parts of a `Form`. Each part is immutable or is in one of these places."""
 
     def __init__(self) -> None:
         self.attributes: list[tuple[object, str, object]] = []
@@ -62,7 +62,7 @@ class Reached:
         """Mappings that must not grow, and their lengths."""
 
     def is_unchanged(self) -> bool:
-        """Return whether each place still holds the same object, so that the form has not changed."""
+        """Return whether each place still refers to the same object, so that the form has not changed."""
         for owner, name, value in self.attributes:
             try:
                 if getattr(owner, name) is not value:
@@ -179,7 +179,7 @@ class Form:
         return self._packages[kind]
 
     def _library_name(self, value: Any) -> str | None:
-        """Return the name and package of a library's class, function or module, or None if it is the program's."""
+        """Return the name and package of a library's class, function or module, or None for those of the program."""
         if isinstance(value, type):
             package, module, name = self._package_of_class(value), value.__module__, value.__qualname__
         else:
@@ -213,7 +213,7 @@ class Form:
         return of_python and not issubclass(kind, type) and self._package_of_class(kind) is not None
 
     def add_names_of_modules(self) -> None:
-        """Add the objects to which names in the added code may refer in the program's added modules."""
+        """For each module that was added, add the objects to which names in the added code may refer."""
         done: set[tuple[object, str]] = set()
         may_name = self._modules or self._compiled or "__subclasses__" in self._names
         while may_name and (waiting := [each for each in self._named() if each[0] not in done]):
@@ -384,7 +384,7 @@ class Form:
             self.reached.names += [(annotations, name, each) for name, each in annotations.items()]
 
     def _add_words(self, text: str) -> None:
-        """Add the objects to which the names in a textual annotation refer in its module."""
+        """Add the objects to which the names in the text of an annotation refer."""
         for name in _WORDS.findall(text):
             self._note_name(self._scope, name)
             if name in self._scope:
@@ -485,7 +485,7 @@ class Form:
         self._put(b"end", b"")
 
     def _add_attributes(self, value: Any, kind: type, state: Any) -> None:
-        """Add attributes that a class leaves out of its pickles; for a library's class, only those of the program."""
+        """Add attributes that a class leaves out of its pickles; for a library's class, only the public ones."""
         attributes = dict(getattr(value, "__dict__", {}))
         if self._package_of_class(kind) is None:
             slots = copyreg._slotnames(kind)  # type: ignore[attr-defined]
@@ -548,18 +548,18 @@ def _reduced(value: Any, kind: type) -> Any:
         name = str(getattr(value, "__qualname__", getattr(value, "__name__", "")))
         if _global(str(getattr(value, "__module__", "")), name) is value:  # from a compiled module
             return name
-        raise NoIdentity(f"a {kind.__qualname__}, cannot be pickled ({error})") from None
+        raise NoIdentity(f"a {kind.__qualname__} cannot be pickled ({error})") from None
 
 
 def _module_with(value: Any, name: str) -> str:
-    """Return the name of a module in which a name refers to the object. Raise NoIdentity if there is none."""
+    """Return the name of a module in which `name` refers to `value`. Raise NoIdentity if there is no such module."""
     module = getattr(value, "__module__", None)
     if isinstance(module, str) and _global(module, name) is value:
         return module
     found = (each for each, module in tuple(sys.modules.items()) if getattr(module, "__dict__", {}).get(name) is value)
     compiled = [each for each in found if is_compiled(getattr(sys.modules[each], "__file__", None))]
     if not compiled:
-        raise NoIdentity(f"a {type(value).__qualname__}, is pickled as {name!r}, the name of another object")
+        raise NoIdentity(f"a {type(value).__qualname__} is pickled as {name!r}, the name of another object")
     return min(compiled)
 
 

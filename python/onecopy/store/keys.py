@@ -106,11 +106,11 @@ def _form_of(value: Any, where: str) -> Form:
         form.add_names_of_modules()
     except NoIdentity as error:
         raise TypeError(
-            f"a key needs values with a stable identity, but {' of '.join([*error.steps, where])}, {error}: pass the "
-            "function only the source of the data (functools.partial(load, path)), or share the data itself"
+            f"a key needs values with a stable identity, but {' of '.join([*error.steps, where])} cannot have one: "
+            f"{error}; pass the function the data's source (functools.partial(load, path)) or share the data itself"
         ) from None
     except RecursionError:
-        raise TypeError(f"a key needs values with a stable identity, but {where} is nested too deeply") from None
+        raise TypeError(f"a key needs values with a stable identity, but the nesting of {where} is too deep") from None
     return form
 
 

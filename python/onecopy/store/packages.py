@@ -104,7 +104,7 @@ def contents_of(path: str) -> str:
             with open(name, "rb") as file:  # noqa: PTH123 - text
                 data = file.read()
         except OSError as error:
-            raise NoIdentity(f"code in {path!r}, cannot be read ({error})") from None
+            raise NoIdentity(f"code in {path!r} cannot be read ({error})") from None
         found.update(f"{name.removeprefix(path)}\0{len(data)}\0".encode("utf-8", "surrogateescape"))
         found.update(data)
     return found.hexdigest()

@@ -86,7 +86,7 @@ def is_silent(server: str) -> bool:
 
 
 def mark_silent(server: str) -> None:
-    """Do not contact a server for the next `SILENCE_S` seconds."""
+    """Mark a server as silent, so that it is not contacted for the next `SILENCE_S` seconds."""
     _silent[server] = time.monotonic() + SILENCE_S
 
 
@@ -101,7 +101,7 @@ def ask_again() -> None:
 
 
 def limit(connection: _socket.socket, seconds: float) -> None:
-    """Make each call wait for at most this number of seconds, then raise BlockingIOError."""
+    """Make each call on a connection wait for at most `seconds`, and then raise BlockingIOError."""
     connection.setblocking(True)  # the program may have set another default
     value = struct.pack("@ll", int(seconds), int(seconds % 1 * 1_000_000))
     for option in (_socket.SO_SNDTIMEO, _socket.SO_RCVTIMEO):

@@ -91,7 +91,7 @@ def connections(folder: str = "", own: str = "") -> Iterator[tuple[str, _socket.
     """Yield the servers of this user whose sockets are in a folder, and remove the sockets of servers that have ended.
 
     Yields the name of each server, and a connection whose calls wait for at most `protocol.OTHER_ANSWER_S`. Omits the
-    server `own`, and servers that recently did not answer. The default folder is in the default store.
+    server `own`, and servers that recently did not answer. Without `folder`, use the one in the default store.
     """
     with suppress(OSError), _opened(folder or f"{_core.default_folder(memory=False)[0]}/{FOLDER}") as opened:
         names = sorted(name for name in os.listdir(opened) if name != own and name[0] != ".")  # noqa: PTH208

@@ -343,7 +343,7 @@ def is_snapshot(memory: int, nbytes: int, user: int) -> bool:
 
 
 def fits_in_memory(nbytes: int) -> bool:
-    """Return whether a snapshot may be kept in memory: whether it needs at most half of what is available."""
+    """Return whether a snapshot needs at most half of the available memory, and so may be kept in memory."""
     available = _core.available_memory()
     return available is None or nbytes <= available[0] // 2
 

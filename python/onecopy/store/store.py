@@ -638,7 +638,7 @@ def parse_limit(name: str, given: int | str) -> tuple[float | None, int | None]:
 
 
 def _limited_seconds(name: str, seconds: float | str | None) -> float | None:
-    """Limit seconds so that nanoseconds fit into 64 bits. Raise ValueError for NaN and negative numbers."""
+    """Limit a duration so that it fits into 64 bits in ns. Raise ValueError for NaN and negative numbers."""
     if seconds is None or seconds == "":
         return None
     try:
@@ -656,7 +656,7 @@ def report_progress(done: int) -> None:
 
 
 def sweep_views(store: Path) -> None:
-    """As far as possible, remove links whose artefact or holder no longer exists, and views that are empty."""
+    """As far as possible, remove links to artefacts and holders that no longer exist, and empty folders of links."""
     sweep_holds(store)
     views = store / VIEWS
     if not views.is_dir():
@@ -688,7 +688,7 @@ def sweep_holds(store: Path) -> None:
 
 @contextmanager
 def locked_folder(views: Path, how: int) -> Iterator[None]:
-    """Hold the lock on the folder that contains all views, so that no links are created while others are removed."""
+    """Hold the lock on a store's folder of links, so that no links are created while others are removed."""
     views.mkdir(mode=0o700, parents=True, exist_ok=True)
     fd = os.open(views, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -222,7 +222,7 @@ class ByName:
 def test_a_name_in_a_pickle_identifies_the_object_that_has_it_alone():
     value = ByName()
     with pytest.raises(
-        TypeError, match="'value' of the function, a ByName, is pickled as 'ByName', the name of another"
+        TypeError, match="'value' of the function cannot have one: a ByName is pickled as 'ByName', the name of another"
     ):
         name_of(lambda: value)
     functions = [np.frompyfunc(function, 1, 1) for function in (lambda x: x + 1, lambda x: x + 2)]

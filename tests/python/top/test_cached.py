@@ -132,9 +132,9 @@ def test_an_input_that_changes_while_it_is_read_is_an_error_and_nothing_is_kept(
 
 def test_wrong_uses_are_errors_that_name_them(source, store):
     lock = threading.Lock()
-    with pytest.raises(TypeError, match=r"'lock' of the function, a lock, cannot be pickled"):
+    with pytest.raises(TypeError, match=r"'lock' of the function cannot have one: a lock cannot be pickled"):
         oc.cached(inputs=[source], store=store)(lambda: [lock])()
-    with pytest.raises(TypeError, match="the arguments of the function, a lock, cannot be pickled"):
+    with pytest.raises(TypeError, match="the arguments of the function cannot have one: a lock cannot be pickled"):
         oc.cached(store=store)(lambda given: [given])(lock)
     with pytest.raises(TypeError, match="inputs must be a list, not one path"):
         oc.cached(inputs=str(source), store=store)(lambda: [1])()
