@@ -58,7 +58,7 @@ def parse_size(text: str) -> int:
 
 
 def parse_quantity(text: str, units: Mapping[str, float], what: str) -> float:
-    """Convert text such as "1.5 h" to a number. Keys of `units` are in lower case; the ValueError contains `what`."""
+    """Convert text such as "1.5 h" to a number. Keys of `units` are in lower case; error messages contain `what`."""
     import re  # here, because opening a file does not need it
 
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", text.strip().lower())

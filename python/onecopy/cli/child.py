@@ -32,7 +32,7 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126
 
 
 class blocked_signals:  # noqa: N801 - a context manager
-    """Block the signals to forward, and yield the previous mask, for `start`."""
+    """Block the signals that are forwarded to a command, and yield the previous signal mask, for `start`."""
 
     def __enter__(self) -> set[int]:
         self._before = set[int](signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED | {signal.SIGCHLD}))

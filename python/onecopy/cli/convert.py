@@ -92,7 +92,7 @@ def expect_all(file: ArrayFile, names: Sequence[str], missing: dict[str, str], *
 
 
 def tied(file: ArrayFile, names: Sequence[str]) -> dict[str, str]:
-    """If an array occupies the same bytes of the file as an earlier one, map its name to the earlier name."""
+    """Map the name of each array that occupies the same bytes of the file as an earlier array to the earlier name."""
     first: dict[tuple[Any, ...], str] = {}
     again = {}
     for name in names:

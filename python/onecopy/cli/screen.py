@@ -168,7 +168,7 @@ class LogProgress(Progress):
     _next: float | None = None
 
     def update(self, task_id: TaskID, **fields: Any) -> None:
-        """Update a task, and print a line if the last one was printed 30 s ago."""
+        """Update a task, and print a line if the last one was printed at least 30 s ago."""
         super().update(task_id, **fields)
         now = monotonic()
         if self._next is None:

@@ -119,7 +119,7 @@ def _end(pid: int) -> None:
 
 
 def private_bytes(pid: int | str, paths: dict[str, str]) -> dict[str, int]:
-    """Return the private bytes in a process's mappings, by file. `paths` has the same form as `_mapped`."""
+    """Return the private bytes in a process's mappings, by file. `paths` maps the paths of mappings to files."""
     found: dict[str, int] = {}
     for header, numbers, _ in split_smaps(read_text(f"/proc/{pid}/smaps")):
         *_, place, is_deleted = parse_region("smaps", header)

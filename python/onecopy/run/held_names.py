@@ -102,7 +102,7 @@ class HeldName(Closeable):
         self._lock = descriptor
 
     def _has_lock(self) -> bool:
-        """Return whether this process has locked the current file at the path."""
+        """Return whether this process has locked the file that is now at the path of the lock."""
         with suppress(OSError):
             return os.path.samestat(os.fstat(self._lock), self._lock_path().lstat())
         return False

@@ -330,7 +330,7 @@ def _renewed(file: _File, name: HeldName, left: int) -> Change | None:
 
 
 def _lost(file: _File, reason: str) -> Change | None:
-    """Release a file, but not a generation. Report each reason once."""
+    """Release a file, or keep the current generation if the file has a name. Report each reason once."""
     kept = file.name is not None and file.mapping is not None
     if file.name is None:
         file.release()

@@ -118,7 +118,7 @@ def replace(owner: Any, name: str, make: Callable[[Callable[..., Any]], Callable
 
 
 def replace_where_shared(owner: Any, name: str, shared: Callable[..., Any]) -> None:
-    """Replace a function with ``shared``. If that returns None or fails, the original function is called.
+    """Replace a function with ``shared``. If ``shared`` returns None or fails, the original is called.
 
     A failure is logged if the original succeeds. The original runs outside of any exception handler, so that
     onecopy's errors do not become the context of the original's errors.
@@ -152,7 +152,7 @@ def call_before(owner: Any, name: str, step: Callable[..., None]) -> None:
 
 
 def guarded(name: str, step: Callable[..., Any], *args: Any) -> Any:
-    """Return the result of one of onecopy's steps in `name`. If the step fails, log the error and return None."""
+    """Return the result of ``step``, a part of a call to ``name``. If it fails, log the error and return None."""
     try:
         return step(*args)
     except Exception as error:  # the program must run as it would without onecopy

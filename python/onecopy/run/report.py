@@ -73,7 +73,7 @@ class Group:
 
     @property
     def text(self) -> str:
-        """The file, the functions, and the place of the bytes or the reason why they are not shared."""
+        """The file, the functions, and where the bytes are or why they are not shared."""
         name = escape(Path(self.path).name)
         text = ": ".join(part for part in (name, self.function, escape(self.reason)) if part)
         text += f"; {_PLACES[self.place]}" if self.place else ""

@@ -206,7 +206,7 @@ class SnapshotServer:
         self._clients[client] = None
 
     def _has_room(self, new: _Client) -> bool:
-        """Return whether a new connection is within the limits. If necessary, close one that has not sent the key."""
+        """Return whether a new connection is within the limits. If not, try to close one that has not sent the key."""
         if not new.is_of_run:  # connections from the run are counted separately
             return sum(not one.is_of_run for one in self._clients) < self._most_clients // 4
         of_user = [one for one in self._clients if one.user == new.user and one.is_of_run]
@@ -301,7 +301,7 @@ class SnapshotServer:
     # --- snapshots ------------------------------------------------------------------------------------------------
 
     def _get(self, client: _Client, file: int, lead: int, *, is_remote: bool) -> None:
-        """Send a snapshot, make the process wait for it, or request that the process makes it."""
+        """Send a snapshot, make the process wait for it, or ask the process to make it."""
         key = client.wants = _key_of(client, file, lead)
         client.state = "waits"
         if key in self._kept:
@@ -349,14 +349,14 @@ class SnapshotServer:
         self._refuse(key, protocol.NONE)
 
     def _refuse(self, key: _Key, message: bytes) -> None:
-        """Forget a snapshot that is not made, and send a message to all processes that wait for it."""
+        """Forget a snapshot that has not been made, and send a message to all processes that wait for it."""
         del self._kept[key]
         for client in self._waiting(key):
             self._send(client, message)
             self._drop(client)
 
     def _made(self, client: _Client, key: _Key, message: bytes, memory: int) -> None:
-        """Keep the snapshot that a process found or made, and send it to waiting processes, or let it make one."""
+        """Keep a process's snapshot, and send it to waiting processes. Let a process that found none make one."""
         kept = self._kept.get(key)
         if kept is None:
             self._drop(client)
@@ -390,7 +390,7 @@ class SnapshotServer:
             os.write(self._calls, json.dumps(fields).encode() + b"\n")
 
     def _make_room(self, nbytes: int) -> bool:
-        """Release changed snapshots, then unused snapshots until a new one fits. Return False if too many are left."""
+        """Drop snapshots of changed files, then unused ones until a new one fits. Return False if too many remain."""
         for key in [key for key, kept in self._kept.items() if kept.memory >= 0 and _has_changed(kept, key.contents)]:
             self._release(key)
         wanted, fits = {one.wants for one in self._clients}, fits_in_memory(nbytes)
@@ -410,7 +410,7 @@ class SnapshotServer:
     # --- other servers --------------------------------------------------------------------------------------------
 
     def _begin_search(self, key: _Key) -> str:
-        """Return the time and name that order searches for a snapshot, or "" if there is no other server."""
+        """Return text by which concurrent searches for a snapshot are ordered, or "" if there is no other server."""
         if self._may_join:  # at the first request
             self._may_join = False
             try:
@@ -433,7 +433,7 @@ def _key_of(client: _Client, file: int, lead: int) -> _Key:
 
 
 def _close(descriptor: int) -> None:
-    """Close a received descriptor. Close a file in another thread, because its file system may block the caller."""
+    """Close a received descriptor. If it is a file's, use another thread, because the file system may block."""
     if descriptor >= 0 and is_sealed(descriptor):
         os.close(descriptor)
     elif descriptor >= 0:
@@ -456,7 +456,7 @@ def _progress_of(pid: int) -> str:
 
 
 def _has_changed(kept: _Kept, identity: FileIdentity) -> bool:
-    """Return whether a file on this machine has changed."""
+    """Return whether a local file has changed or, if it is not visible here, whether its snapshot is unused."""
     try:
         return not kept.is_remote and file_identity(kept.path) != identity
     except OSError:  # it may be visible to other mount namespaces only
