@@ -274,7 +274,7 @@ class Mapping(OpenFile):
 
     @property
     def core(self) -> _core.Mapping:
-        """The compiled module's mapping, for `onecopy.files.page_cache`."""
+        """The mapping as an object of the compiled module, for `onecopy.files.page_cache`."""
         return self._core
 
     @property

@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
         @property
         def core(self) -> _core.Mapping:
-            """The compiled module's mapping."""
+            """The mapping as an object of the compiled module."""
 
     class Several(Protocol):
         """An object that maps several files or parts of files, such as an `onecopy.ArrayFile`."""
 
         def portions(self) -> list[Portion]:
-            """Return the portions: one or more per file."""
+            """Return the mapped ranges, as one or more portions per file."""
 
     class WarmOptions(TypedDict, total=False):
         """The options of `warm` that control how it reads."""
@@ -76,7 +76,7 @@ class Portion(NamedTuple):
     """Ranges of a mapping. `onecopy.ArrayFile.portions` returns the portions for arrays."""
 
     mapping: _core.Mapping
-    """The compiled module's mapping."""
+    """The mapping as an object of the compiled module."""
     ranges: Sequence[Range] | None = None
     """The ranges. None: the whole mapping; an empty list: no bytes."""
     inspector: _core.Inspector | None = None
@@ -95,7 +95,7 @@ def _portions(
     *,
     maps_paths: bool = True,
 ) -> list[Portion]:
-    """Return a target's mappings with their ranges. Paths are mapped only with `maps_paths`."""
+    """Return a target's mappings with their ranges. Without `maps_paths`, raise TypeError for paths."""
     core = getattr(target, "core", None)
     if core is None and maps_paths and not isinstance(target, list) and isinstance(target, str | bytes | os.PathLike):
         core = _core.open_mapping(path_text(target))

@@ -316,7 +316,7 @@ def parse_limit(text: str) -> int | None:
 
 
 def parse_memory_stat(text: str) -> dict[str, int]:
-    r"""Parse the text of memory.stat in either version. Return numbers, which include groups below, by their v2 names.
+    r"""Parse the text of memory.stat in either version. Return numbers by v2 name. They include the groups below.
 
     Numbers are in bytes, except that ``workingset_refault_*`` counts pages that were read again after their eviction,
     which is a sign of memory shortage. ``file`` is page cache, including ``shmem``. ``hierarchical_memory_limit`` (v1

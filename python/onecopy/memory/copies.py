@@ -50,7 +50,7 @@ class FileCopies:
 
     @property
     def bytes(self) -> int:
-        """Total number of bytes that all processes hold."""
+        """Total number of bytes in the memory of all processes."""
         return sum(nbytes for _, nbytes in self.held)
 
     @property
@@ -115,12 +115,12 @@ def find(
     processes
         The processes and their mapped regions.
     seconds
-        Approximate maximum time for comparing pages, and again for finding files.
+        Approximate maximum time for comparing pages; finding files may take the same time again.
     look_in
         Folders or files to compare.
     others
-        Whether to also compare files that the processes have open or mapped, and those in their command lines,
-        environments and working directories.
+        Whether to also compare files that the processes have open, mapped or in their working directories, or name in
+        their command lines and environments.
     """
     wanted = sum(one.memory.anonymous for regions in processes.values() for one in regions)
     share = min(1.0, max(_MIN_SHARE, min(seconds * _RATE, _MAX_COMPARED) / max(wanted, 1)))
@@ -183,7 +183,7 @@ def _files(
 
 
 def _held(pages: EqualPages, pids: Sequence[int], file: Candidate) -> dict[int, int]:
-    """Return how many bytes of a file each process holds, without pages that were found in an earlier file."""
+    """Return how many bytes of a file the memory of each process contains, except pages found in an earlier file."""
     fd = os.open(file.place, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         if not any(map(pages.occurs, _blocks(fd, file.size, _FIRST_BLOCKS))):

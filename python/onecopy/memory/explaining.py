@@ -186,11 +186,11 @@ def explain(
         Otherwise, an object in this process: a session of `onecopy.onnxruntime`, a ``torch.nn.Module``, a result of
         `onecopy.open` or `onecopy.open_records`, or a NumPy array.
     seconds
-        For processes: approximate maximum time for comparing pages, and again for finding files. If there are too many
-        pages, a random part of them is compared.
+        For processes: approximate maximum time for comparing pages; finding files may take the same time again. If
+        there are too many pages, a random part of them is compared.
     look_in
         For processes: files or folders whose contents are compared with the memory, in addition to files that the
-        processes have open or mapped, and those in their command lines, environments and working directories.
+        processes have open, mapped or in their working directories, or name in their command lines and environments.
 
     Returns
     -------

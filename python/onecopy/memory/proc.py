@@ -4,7 +4,7 @@
 `onecopy.memory.cgroup` contains readers for cgroups and the machine.
 
 **Units.** Numbers are in bytes and seconds, never in kB or ticks. Names are the kernel's, in snake_case. None means
-that the kernel does not report the number. A missing line is read as 0 only if 0 is certain. Other lines are skipped.
+that the kernel does not report the number. A missing line is read as 0 only if 0 is certain. Unknown lines are skipped.
 
 **When not to use it.** In loops: each call of `rollup`, `smaps` or `regions_of` walks page tables under a lock of the
 *observed* process, for 6 ms per GiB of mapped files and 22 ms per GiB of anonymous memory. `status` takes 15 us.
@@ -189,7 +189,7 @@ class Io:
 
 
 def process_text(pid: int, name: str, *, root: Path = PROC) -> str:
-    r"""Read ``/proc/PID/NAME``. Undecodable bytes become surrogates, and errors are those of ``x(pid)``.
+    r"""Read ``/proc/PID/NAME``. Undecodable bytes become surrogates. Raise the same errors as `maps`.
 
     >>> process_text(os.getpid(), "comm").endswith("\n")
     True
@@ -302,7 +302,7 @@ def parse_status(text: str) -> Status:
     try:
         uid, state = int(lines["Uid"].split()[1]), lines["State"].split()[1]
     except (LookupError, ValueError):
-        raise ValueError(f"status: cannot read {lines.get('Uid')!r} or {lines.get('State')!r}") from None
+        raise ValueError(f"status: cannot parse line {lines.get('Uid')!r} or {lines.get('State')!r}") from None
     counts = parse_numbers("status", "\n".join(lines[name] for name in ("Pid", "PPid", "Threads") if name in lines))
     sizes = parse_numbers("status", "\n".join(lines[name] for name in lines if name.startswith(("Vm", "Rss"))))
     sizes = sizes or dict.fromkeys(_OWNED, 0)  # without an address space there is no memory, and no peak
