@@ -69,7 +69,7 @@ def range_of(entry: Entry, part: Part) -> Range:
 
 
 def array_of(memory: Memory) -> NDArray[Any]:
-    """Return an array's bytes as a NumPy array, without copying. Raise ValueError for shapes that NumPy lacks."""
+    """Return an array's bytes as a NumPy array, without copying. Raise ValueError if NumPy lacks the shape."""
     import numpy as np
 
     view, dtype_name, shape, strides = memory
@@ -113,13 +113,13 @@ BY_DLPACK = {dlpack: name for name, (_, _, dlpack) in TYPES.items()}
 
 
 def is_raw(name: str) -> bool:
-    """Return whether a type's arrays are returned as raw bytes: packed types and types that only one format defines."""
+    """Return whether arrays of a type are returned as raw bytes, as for packed types and types of a single format."""
     return name not in TYPES and name[:1] not in _NUMPY_ORDERS
 
 
 @functools.cache
 def to_numpy(name: str) -> np.dtype[Any]:
-    """Return a type's dtype: from NumPy, from ml_dtypes if NumPy lacks it, or uint8 with metadata for raw types."""
+    """Return the dtype for a type name: from NumPy, or else from ml_dtypes; uint8 with metadata for raw types."""
     import numpy as np
 
     if name[:1] in _NUMPY_ORDERS:

@@ -62,7 +62,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
 
     @abc.abstractmethod
     def _found(self, name: str) -> Entry | None:
-        """Return the entry of an array, or None."""
+        """Return an array's entry, or None if there is no array with that name."""
 
     @abc.abstractmethod
     def _file_of(self, name: str) -> Member:
@@ -70,7 +70,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
 
     @abc.abstractmethod
     def _memory(self, name: str) -> Memory | None:
-        """Return the bytes of an array, or None."""
+        """Return an array's bytes, or None if there is no array with that name."""
 
     def __getitem__(self, name: str) -> NDArray[Any]:
         memory = self.memory_of(name)
@@ -529,12 +529,12 @@ class OneFile(ArrayFile):
 
     @functools.cached_property
     def core(self) -> _core.Mapping:
-        """The compiled module's mapping, for `onecopy.files.page_cache`."""
+        """The mapping as an object of the compiled module, for `onecopy.files.page_cache`."""
         return self._core.mapping
 
     @property
     def compiled(self) -> _core.ArrayFile:
-        """The compiled module's file, for `onecopy.records`."""
+        """The file as an object of the compiled module, for `onecopy.records`."""
         return self._core
 
     @property

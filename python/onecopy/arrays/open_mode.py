@@ -29,7 +29,7 @@ class OpenMode(NamedTuple):
     """Identities of the index or model, and of the files with arrays, in this order. If empty, any file is accepted."""
 
     def decided_for(self, path: str, others: Sequence[str] = ()) -> tuple[OpenMode, bool]:
-        """Return the mode, with "auto" resolved by the total size of all files, and whether to request 2 MiB pages."""
+        """Resolve the mode "auto" by the total size of all files. Also return whether to request 2 MiB pages."""
         if self.mode in ("map", "copy", "snapshot"):
             return self, False
         if self.mode != "auto":

@@ -258,7 +258,7 @@ def _open_aligned(path: str, handle: FileHandle | None, how: OpenMode, align: in
 
 
 def _aligned_copy(file: ArrayFile, align: int) -> Artefact:
-    """Return the aligned copy in the default store, which the first call creates."""
+    """Return a file's aligned copy in the default store. The first call creates the copy."""
     failure = "cannot make an aligned copy"
     if file.kind not in ("foreign", "arrays"):
         raise FormatError(f"{failure} of a file of kind {file.kind!r}", Kind.UNSUPPORTED, path=file.path)

@@ -179,7 +179,7 @@ def _spec_of_tensor(name: str, tensor: Any) -> Spec:
 
 
 def chunks(name: str, value: Any) -> Iterator[NDArray[np.uint8]]:
-    """Yield a value's little-endian bytes in C order. Contiguous values are not copied; lazy tensors are copied."""
+    """Yield a value's little-endian bytes in C order. Contiguous values are not copied, unless `is_lazy` is true."""
     if is_tensor(value):
         import torch
 

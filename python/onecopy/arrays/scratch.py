@@ -206,7 +206,7 @@ class SealedArray(ArrayProtocol):
 
     @property
     def core(self) -> _core.Mapping:
-        """The compiled module's mapping, for `onecopy.files.page_cache`."""
+        """The mapping as an object of the compiled module, for `onecopy.files.page_cache`."""
         return self._core
 
     @property
@@ -369,7 +369,7 @@ class Scratch(ArrayProtocol):
         self._write(first, 0, given, strides, run_axis(box.lengths, self.shape))
 
     def _write(self, offset: int, axis: int, values: NDArray[Any], strides: tuple[int, ...], run: int) -> None:
-        """Write `values`, which start at axis `axis` and are contiguous from axis `run` on, in blocks of 16 MiB."""
+        """Write `values`, which begin at the array's axis `axis`, in blocks of 16 MiB. `run_axis` returns `run`."""
         if values.size == 0:
             return
         size = values.size * self.dtype.itemsize

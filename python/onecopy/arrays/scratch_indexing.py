@@ -70,7 +70,7 @@ def strides_of(shape: Sequence[int], item: int) -> tuple[int, ...]:
 
 
 def run_axis(lengths: Sequence[int], shape: Sequence[int]) -> int:
-    """Return the first axis from which a box is contiguous because it covers all later axes."""
+    """Return the first axis after which a box covers all axes completely. From this axis on, the box is contiguous."""
     axis = len(shape) - 1
     while axis > 0 and lengths[axis] == shape[axis]:
         axis -= 1

@@ -80,7 +80,7 @@ class SeveralFiles(ArrayFile):
         metadata: dict[str, str],
         reopen: Callable[[str, OpenMode], SeveralFiles],
     ) -> None:
-        """Take ownership of the files. `owner` is the index or model; `places` maps each array to its file's number."""
+        """Take ownership of the files. `owner` is the index or model; `places` maps array names to file numbers."""
         self._owner, self._files, self._places = owner, tuple(files), places
         self._path, self.container, self._metadata = owner.path, container, metadata
         self.mode, self.mode_reason = cast("ArraysMode", how.mode), how.reason
@@ -166,7 +166,7 @@ class SelectedArrays(ArrayFile):
         return self._file._portions([self._of_file(part) for part in wanted], verify)
 
     def _of_file(self, part: Part) -> Part:
-        """Convert a part of these arrays to a part of the file."""
+        """Convert a part of a selected array to the same part of the array in the file."""
         entry = self.entry(name_of(part))
         rows = self._parts[entry.name]
         if isinstance(rows, str) or not entry.shape:
@@ -304,7 +304,7 @@ def of_shards(
 
 
 def _outside(model: OneFile) -> list[tuple[str, Entry]]:
-    """Return the arrays in other files, with their locations. Duplicate names get the suffix "~2", "~3", ..."""
+    """Return a model's arrays in other files, each with its file. Duplicate names get the suffix "~2", "~3", ..."""
     tensors = cast("list[tuple[Any, ...]]", _core.parse_onnx(model.core)["tensors"])
     taken = dict.fromkeys([*model, *(name for name, *_, is_initializer in tensors if is_initializer)], 1)
     outside = []

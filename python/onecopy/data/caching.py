@@ -114,7 +114,7 @@ class Cached(Generic[P, T]):
 
 
 class _OfRows(Protocol):
-    """The decorator with ``codec="records"``."""
+    """The type of the decorator that `cached` returns with ``codec="records"``."""
 
     @overload
     def __call__(  # type: ignore[overload-overlap]  # a mapping is an iterable too; it becomes a Dict

@@ -136,7 +136,7 @@ load_object.__kwdefaults__ = {**(load_object.__kwdefaults__ or {}), "trusted": F
 
 
 def _loaded(path: str, pickled: int, rows: list[Buffer], views: list[ReferenceType[Any]]) -> LoadReport:
-    """Return how many bytes are mapped in views that the object still uses. Its classes copied the other bytes."""
+    """Return a report: the bytes of views that still exist are mapped; the object's classes copied the other bytes."""
     mapped, copied = 0, {PICKLE: pickled}
     for row, view in zip(rows, views, strict=True):
         if view() is not None:
@@ -214,7 +214,7 @@ class About(NamedTuple):
 
 
 def version_of(package: str) -> str | None:
-    """Return the version of an imported package in recorded form, or None if the version is unknown."""
+    """Return an imported package's version as recorded in an object's file, or None if it is unknown."""
     module = sys.modules.get(package)
     version = getattr(module, "__version__", None)
     return version if isinstance(version, str) else store.version_of(getattr(module, "__file__", None))
@@ -341,7 +341,7 @@ def stored_object(
     private: bool = False,
     report: Callable[[LoadReport], object] | None = None,
 ) -> Any:
-    """Return the object that `make` builds, or load it from the store, where `key` identifies its source."""
+    """Load an object from the store, or build it there with `make` if it is missing. `key` identifies the source."""
 
     def find(name: str) -> Artefact:
         return place.get_or_build(name, lambda path: save_object(path, make(), durable=place.durable), source=source)
@@ -368,7 +368,7 @@ def _other_versions(found: Artefact) -> str:
 
 
 class _Part(NamedTuple):
-    """A buffer outside of the pickle. Tensors that share memory have one buffer."""
+    """A buffer outside of the pickle. Tensors that share memory share a buffer."""
 
     name: str
     """Path of the array in the object, or the class that contains the array. Names may repeat."""
@@ -417,7 +417,7 @@ class _Buffers:
         self._waiting: dict[int, tuple[pickle.PickleBuffer, _Part]] = {}  # by `id` of the buffer
 
     def name(self, kind: str) -> str:
-        """Return a name for the next buffer whose path in the object is unknown."""
+        """Return a name for the next buffer, for use if its path in the object is unknown."""
         return f"{self.owner or kind} {len(self.parts)}"
 
     def add(self, part: _Part) -> pickle.PickleBuffer:
@@ -446,7 +446,7 @@ class _Pickler(pickle.Pickler):
         self._storages: dict[int, _Part] = {}
 
     def reducer_override(self, value: Any) -> Any:
-        """Return a function and its arguments for an array, tensor or storage, or NotImplemented for other objects."""
+        """Return a function and arguments that recreate an array, tensor or storage, or NotImplemented otherwise."""
         if isinstance(value, (type, FunctionType)):
             self.modules.add(str(value.__module__).partition(".")[0])
             return NotImplemented
@@ -463,7 +463,7 @@ class _Pickler(pickle.Pickler):
         return NotImplemented
 
     def _reduced_of_library(self, value: Any) -> Reduced | None:
-        """Return a function and its arguments for an object that its library would pickle as bytes, or None."""
+        """Return a function and arguments that recreate an object, or None unless its library pickles it as bytes."""
         if (table := _arrow_of(value)) is not None:
             self.buffers.owner, self.modules = type(value).__name__, self.modules | {"polars"}
             return (unpickle.polars_frame if self.buffers.owner == "DataFrame" else unpickle.polars_series), (table,)
@@ -655,12 +655,12 @@ def save_object(
 
 
 def python_version() -> str:
-    """Return the version of Python in the recorded form, such as "3.11"."""
+    """Return the version of Python as recorded in an object's file, such as "3.11"."""
     return f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def _place(parts: list[_Part]) -> tuple[dict[str, Any], list[tuple[int, int, int, int]], bytearray]:
-    """Return the arrays of single buffers, the rows of "object.buffers", and the bytes of "object.small"."""
+    """Return the arrays that consist of one buffer, the rows of "object.buffers", and the bytes of "object.small"."""
     arrays: dict[str, Any] = {}
     rows, small, names = [], bytearray(), {PICKLE, BUFFERS, SMALL}
     for part in parts:

@@ -172,7 +172,7 @@ _SYNCHRONOUS = "HF_DEACTIVATE_ASYNC_LOAD"
 def replaced_casts(
     casts: dict[Path, Path], dtype: Any, load_cast: Callable[[Path], dict[str, Any]] = load
 ) -> Iterator[None]:
-    """Inside the block, make casts of weights in mappings of these files return weights from the cast files."""
+    """In the ``with`` block, casts of weights mapped from a file in `casts` return weights from its cast copy."""
     # transformers decides which weights are cast: its calls of Tensor.to are intercepted. torch performs other casts.
     if not casts:
         yield
@@ -206,7 +206,7 @@ def replaced_casts(
 
 
 class _KnownCasts:
-    """Finds a weight's cast by the weight's address."""
+    """Finds the cast copy of a weight by the weight's address."""
 
     def __init__(self, casts: dict[Path, Path], load_cast: Callable[[Path], dict[str, Any]]) -> None:
         self._weights: dict[str, dict[tuple[int, Any, Any], Any]] = {}
@@ -223,7 +223,7 @@ class _KnownCasts:
         """Mappings of the uncast files, each with a tensor that keeps it alive, so that addresses are not reused."""
 
     def of(self, tensor: Any) -> Any:
-        """Return a weight's cast, or None if the weight is not in a mapping of these files."""
+        """Return the cast copy of a weight, or None if the weight is not in a mapping of these files."""
         at = tensor.data_ptr()
         region = next((region for region, _ in self._held if region.start <= at < region.end), None)
         if region is None:

@@ -72,7 +72,7 @@ def _itself(index: Any) -> Any:
 
 
 def apply(faiss: ModuleType) -> None:
-    """Replace functions that read indexes, and attributes of their classes."""
+    """Replace functions that read indexes, and attributes of the index classes."""
     if not hasattr(faiss, "ZeroCopyIOReader"):  # before 1.11
         return
     swig = sys.modules[faiss.Index.__module__]

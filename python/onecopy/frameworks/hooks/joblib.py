@@ -83,7 +83,7 @@ def _mapped(wrapper: Any, unpickler: Any, *_: Any, **__: Any) -> Any:
 
 
 def _source(descriptor: int | None) -> Source | None:
-    """Return the snapshot of a file that `joblib.load` is reading, or None if there is none."""
+    """Return the snapshot of a file that `joblib.load` is reading, or None for other files."""
     sources: dict[int, Source | None] | None = getattr(_of_thread, "sources", None)
     if sources is None or descriptor is None:
         return None

@@ -61,7 +61,7 @@ address_of = torch.Tensor.data_ptr
 
 
 def apply(module: ModuleType) -> None:
-    """Replace torch's functions, or keep `torch.compile` from tracing onecopy's, so that they run between graphs."""
+    """Replace functions of torch. For the module `trace_rules`, keep `torch.compile` from tracing onecopy's code."""
     if module.__name__ == "torch._dynamo.trace_rules":
         for package in ("onecopy", *lazy.DISTRIBUTIONS.values()):  # not installed: ignored
             module.add(package)
@@ -249,7 +249,7 @@ def _move_to_heap(storage: Any) -> None:
 
 
 def load_resizable(path: Path) -> dict[str, Any]:
-    """Return a cast file's weights in copy-on-write pages. torch can resize them like its own weights."""
+    """Return the weights in a file, in copy-on-write pages. torch can resize them like its own weights."""
 
     def resizable(weight: Any) -> Any:
         raw = weight.reshape(-1).view(torch.uint8).numpy()
@@ -277,7 +277,7 @@ def _load_state_dict(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_large(state: Any) -> bool:
-    """Return whether a module's values are large enough to be shared, and no mode observes the call."""
+    """Return whether a state dict is large enough to be shared, and no torch mode intercepts the call."""
     return not _is_observed() and _bytes_of(state) >= MIN_BYTES
 
 
@@ -382,7 +382,7 @@ class _Sharing(TorchFunctionMode):  # type: ignore[misc,unused-ignore]  # the ty
         return region if region is not None and region.inode and region.path.startswith("/") else None
 
     def _source(self, region: Any, lead: int) -> Source | str:
-        """Return a snapshot of a region's file, or the reason why there is none. `lead` aligns its first weight."""
+        """Return a snapshot of a region's file, or the reason why there is none. `lead` is passed to `source_of`."""
         key = region.dev, region.inode, region.path
         if key not in self._sources:
             self._sources[key] = _source_of_region(region, lead)
@@ -421,7 +421,7 @@ class _SecondMapping:
         self.path = parts.path
 
     def address_for(self, source: Any) -> int:
-        """Return the address in this mapping of the values of a tensor in the first mapping."""
+        """Return the address at which this mapping contains the values of a tensor in the first mapping."""
         return self._parts.address + int(address_of(source)) - self._first_address
 
     def part(self, source: Any, nbytes: int) -> Any:

@@ -91,7 +91,7 @@ def _weights_in(folder: Path, given: dict[str, Any]) -> list[Path]:
 
 
 def _casts(files: list[Path], folder: Path, given: dict[str, Any]) -> tuple[dict[Path, Path], Any]:
-    """Return the files that need a cast, each with its cast file in the store, and the target dtype."""
+    """Return the files whose weights must be cast, each with its cast copy in the store, and the target dtype."""
     dtype = given.get("dtype", given.get("torch_dtype", "auto"))
     wanted = target_dtype(dtype if dtype in (None, "auto") or isinstance(dtype, dict) else dtype_of(dtype), folder)
     if wanted is None:
@@ -100,7 +100,7 @@ def _casts(files: list[Path], folder: Path, given: dict[str, Any]) -> tuple[dict
 
 
 def _note(model: Any, path: str, casts: dict[Path, Path], reason: str) -> None:
-    """Report how many bytes of weights are in cast files, and how many are private. transformers maps the rest."""
+    """Report how many bytes of weights are in cast copies of files, and how many are private; the rest is mapped."""
     regions = Regions()
     weights = {address_of(one): one.numel() * one.element_size() for one in (*model.parameters(), *model.buffers())}
     places = {at: found.path for at in weights if (found := regions.at(at)) is not None and found.inode}

@@ -41,7 +41,7 @@ def _load(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _view(index: Any, given: Any) -> bool:
-    """Make an index view a snapshot of a file. Return False if it must read the file."""
+    """Make an index view a snapshot of a file. Return False if usearch should read the file instead."""
     import numpy as np
 
     path = index.path if given is None else given

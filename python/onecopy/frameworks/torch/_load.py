@@ -270,7 +270,7 @@ def is_cpu(device: Any) -> bool:
 def tensors_in(
     file: arrays.ArrayFile, names: list[str], *, device: Any, max_bytes: int | str | None = None
 ) -> tuple[dict[str, Any], WarmJob | None]:
-    """Return a file's arrays as tensors in its mapping, or as copies on a device, with the job that reads ahead."""
+    """Return a file's arrays as tensors in its mapping, or as copies on a device, and any job that prefetches them."""
     import torch
 
     if is_cpu(device):
@@ -346,7 +346,7 @@ def _tensors(
     device: Any = None,
     bases: dict[_Place, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return tensors that use views of a file, or copies on a device (maybe in `bases`). Equal ranges share storage."""
+    """Return tensors in a file's mapping or on a device, reusing copies in `bases`. Equal ranges share storage."""
     bases = {} if bases is None else bases
     found = {}
     for name in names:
@@ -415,7 +415,7 @@ def _groups(slots: list[_Slot]) -> list[list[_Slot]]:
 
 
 def _as_module(given: Any, name: str = "module") -> Any:
-    """Return a module. For a dict, its `load_state_dict` loads the modules and tensors in the dict."""
+    """Return a module. For a dict, return one whose `load_state_dict` loads the modules and tensors in the dict."""
     import torch
 
     if isinstance(given, torch.nn.Module):
@@ -512,7 +512,7 @@ def _finish(
 
 
 def _storage(tensor: Any) -> int:
-    """Return an identifier of a tensor's storage, or 0 for None, sparse and lazy tensors."""
+    """Return an identifier of a tensor's storage, or 0 for None, and for tensors without a storage."""
     try:
         return int(tensor.untyped_storage()._cdata)
     except (AttributeError, NotImplementedError, RuntimeError, ValueError):
