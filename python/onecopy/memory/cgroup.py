@@ -98,7 +98,7 @@ class Stall:
 
 @dataclass(frozen=True, slots=True)
 class Pressure:
-    """`some`: at least one task waited for memory. `full`: all tasks that were not idle waited at the same time."""
+    """`some`: at least one task waited for memory. `full`: all tasks that were not idle were waiting at once."""
 
     some: Stall
     full: Stall

@@ -181,7 +181,7 @@ def held(name: str) -> tuple[str, _core.FileHandle]:
 
 
 def link_of(name: str) -> str:
-    """Return the path of the link for a name of `onecopy hold`. Raise ValueError if the name is invalid."""
+    """Return the path of the link for a name given to `onecopy hold`. Raise ValueError if the name is invalid."""
     if not (name.isascii() and name.translate(_MARKS).isalnum() and name[0] not in "-." and len(name) <= 100):
         raise ValueError(f"invalid name: {name!r}; use letters, digits and '_-.', and do not start with '-' or '.'")
     return os.path.join(_core.default_folder(memory=True)[0], protocol.HOLDS, name)  # noqa: PTH118

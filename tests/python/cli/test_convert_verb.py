@@ -142,7 +142,7 @@ def test_names_choose(onecopy_command, tmp_path, index):
     assert (facts["arrays"], facts["nbytes"], facts["left_out"]) == (2, 4800, {})
     done = onecopy_command("convert", index, target, "--force", "--names", "nothing")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "none of the 6 arrays of " in done.stderr
+    assert "none of the 6 arrays in " in done.stderr
     assert list(oc.open(target)) == ["layer.1", "layer.2"]
 
 

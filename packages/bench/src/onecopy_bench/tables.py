@@ -116,7 +116,7 @@ def median(compute: Compute, record: Record, row: str, case: Case) -> float | No
 
 
 def table(record: Record, title: str, case: Case, names: Iterable[str], columns: Sequence[Column]) -> Table:
-    """Return a table of some rows in one case. For a row that was not measured, it shows the reason."""
+    """Return a table of the given rows for one case. Rows that were not measured show the reason."""
     rows: list[tuple[str, ...]] = []
     for name in dict.fromkeys(names):
         spreads = [column(record, name, case) for _, column in columns]

@@ -109,10 +109,10 @@ def mosaic(
     positions
         (row, column) of the upper left corner of each tile in whole, non-negative pixels, as `register` returns them.
     out
-        None: an unnamed scratch file on disk (`onecopy.scratch`). An array or a `Scratch`: tiles are pasted from its
-        upper left corner, and pixels that no tile covers keep their values. A path: ``.oc`` and ``.safetensors`` become
-        a mapped image without a copy; ``.tif`` and ``.tiff`` are written by tifffile (``.ome.tif`` as OME-TIFF),
-        ``.zarr`` by zarr. The file appears when it is complete.
+        None: an unnamed scratch file on disk (`onecopy.scratch`). An array or a `Scratch`: tiles are placed relative to
+        its upper left corner, and pixels that no tile covers keep their values. A path: ``.oc`` and ``.safetensors``
+        files are mapped, not copied; ``.tif`` and ``.tiff`` are written by tifffile (``.ome.tif`` as OME-TIFF),
+        ``.zarr`` by zarr. The file appears only when it is complete.
     order
         "given", or the numbers of all tiles in the order of pasting.
     tile

@@ -40,7 +40,7 @@ class Window:
         Number of pixels that will be put into each row of the canvas. Between the first and the last covered row, all
         other pixels become zero.
     nbytes
-        Size in bytes: at least 64 KiB, and 1.15 times the size of the rows that are partly written at a time.
+        Size in bytes: at least 64 KiB, and 1.15 times the size of the rows that are partly written at any time.
     """
 
     def __init__(self, canvas: Scratch, covered: NDArray[np.int64], nbytes: int) -> None:
@@ -71,7 +71,7 @@ class Window:
             self._enter(bottom)
 
     def put(self, place: Rectangle, pixels: NDArray[Any]) -> None:
-        """Copy pixels into a rectangle; its rows must have been passed to `expect` and must not be finished."""
+        """Copy pixels into a rectangle; its rows must have been passed to `expect` and still be unfinished."""
         self._put(place.top, place.left * self._samples, pixels.reshape(len(pixels), -1))
 
     def finished(self, row: int) -> None:

@@ -1,6 +1,6 @@
 """The rows that every peer holds, the file that contains them, and the checksums used to verify the rows after reading.
 
-The rows are synthetic annotations with the statistics of COCO train2017: 860,001 dicts with 7 keys, about 610 bytes
+The rows are synthetic annotations with statistics like COCO train2017's: 860,001 dicts with 7 keys, about 610 bytes
 each when pickled, with a median of 42 numbers per polygon.
 
 A process loads them from a `Source`, a file of pickles with a thousand rows each, which is written once so that no
@@ -58,7 +58,7 @@ def checksum(position: int, row: Any) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Rows in a file of pickles with `CHUNK` rows each. `pickled`: their total size if pickled separately.
+    """Rows in a file of pickles of `CHUNK` rows. `pickled` is the total size of the rows if pickled separately.
 
     A second file with the suffix `SUMS` contains, for each row, the sum of the checksums up to that row.
     """

@@ -86,7 +86,7 @@ class Shares:
 
     @property
     def all(self) -> int:
-        """The sum of anonymous memory, files and shared memory."""
+        """The sum of anonymous, file and shared memory."""
         return self.anonymous + self.file + self.shmem
 
 
