@@ -141,11 +141,12 @@ def test_a_folder_of_checkpoints_of_torch_is_loaded_as_transformers_loads_it(dty
 
 @pytest.mark.filterwarnings("ignore:`torch_dtype` is deprecated")
 @pytest.mark.parametrize("given", [{"torch_dtype": torch.float32}, {"dtype": {"": torch.float32}}, {}], ids=str)
-def test_every_way_to_say_a_type_is_shared(load, given, folder):
-    if not given:
-        text = (folder / "config.json").read_text()
-        assert '"dtype": "bfloat16"' in text
-        (folder / "config.json").write_text(text.replace('"dtype": "bfloat16"', '"dtype": "float32"'))
+@pytest.mark.parametrize("name", ["dtype", "torch_dtype"])  # in the configuration
+def test_every_way_to_say_a_type_is_shared(load, given, folder, name):
+    text = (folder / "config.json").read_text()
+    assert '"dtype": "bfloat16"' in text
+    named = "bfloat16" if given else "float32"
+    (folder / "config.json").write_text(text.replace('"dtype": "bfloat16"', f'"{name}": "{named}"'))
     model, info = load(**given, output_loading_info=True)
     assert model.dtype == torch.float32
     assert {one.kind for one in weights_of(model)} == {"shared"}

@@ -53,6 +53,11 @@ def of_code(explained: Explanation, code: str) -> list[Cause]:
     return [one for one in explained.causes if one.code == code]
 
 
+def assert_each_byte_is_reported_once(found: Explanation) -> None:
+    parts = sum(one.bytes for one in found.causes if one.code not in ("kept", "dirty", "run", "swap"))
+    assert parts == pytest.approx(found.bytes, rel=0.05)
+
+
 def explained(code: str, *arguments: object, count: int = 1, **options: Any) -> Explanation:
     """Explain processes that have run `code`."""
     with Watched(code, *arguments, count=count) as group:
@@ -79,8 +84,7 @@ def test_copies_of_a_file_are_found_with_their_remedy(weights):
     own = remedies.RUN_BYTES + 2 * remedies.PER_PROCESS_BYTES
     assert found.expected == pytest.approx(found.bytes - 3 * nbytes + own, rel=0.05)
     assert sum(one.copies for one in found.processes) == pytest.approx(found.copies, rel=0.01)
-    parts = sum(one.bytes for one in found.causes if one.code not in ("kept", "dirty", "run", "swap"))
-    assert parts == pytest.approx(found.bytes, rel=0.05)  # no byte is reported twice, and none is missing
+    assert_each_byte_is_reported_once(found)
     lines = str(found).splitlines()
     assert max(map(len, lines)) <= 80
     assert lines[0].startswith('2 processes of "python')
@@ -155,6 +159,7 @@ def test_a_file_is_found_where_the_processes_name_it(weights, tmp_path, monkeypa
     for words, settings, options in (
         ((), {"cwd": links}, {}),
         ((f"--model={links.parent}",), {"cwd": elsewhere}, {}),
+        (("../links",), {"cwd": elsewhere}, {}),
         ((), {"env": environment, "cwd": elsewhere}, {}),
         ((), {"cwd": elsewhere}, {"look_in": [str(links)]}),
         ((), {"cwd": elsewhere}, {}),
@@ -222,6 +227,13 @@ def test_a_file_of_equal_bytes_hides_no_other_and_two_equal_files_are_not_more_t
     (tmp_path / "longer").write_bytes(b"x" * 4096 + weights.read_bytes())
     found = explained(LOAD, weights, look_in=[str(tmp_path / "longer")])
     assert sum(one.bytes for one in of_code(found, "copies")) == pytest.approx(weights.stat().st_size, rel=0.05)
+
+
+def test_pages_of_zeros_are_no_copies_and_are_reported_once():
+    found = explained("data = bytearray(50_000_000)\nfor at in range(0, len(data), 4096): data[at] = 0", count=2)
+    assert only(found, "zeros").bytes == pytest.approx(2 * 50_000_000, rel=0.05)
+    assert found.copies < 8 * MIB
+    assert_each_byte_is_reported_once(found)
 
 
 def test_a_file_in_another_mount_namespace_is_found(weights, tmp_path):

@@ -69,6 +69,7 @@ def test_errors_are_lines_on_stderr(cold_file):
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
 def test_it_ends_at_signals(cold_file, number, status):
     path = cold_file(MIB)
+    path = path.rename(path.parent / "lr=1e-3")  # no NAME=FILE, because a slash is before the sign
     with holder(path) as held:
         change_of(held)
         held.send_signal(number)

@@ -53,6 +53,7 @@ def test_ls_sorts_matches_names_and_reports_the_truth_in_json(onecopy_command, m
     for order, names in orders.items():
         facts = json.loads(onecopy_command("ls", model, "--json", "--sort", order).stdout)
         assert [array["name"] for array in facts["arrays"]] == names
+        assert all(array["cached"] == array["nbytes"] for array in facts["arrays"])
     found = facts["arrays"][-1]
     assert model.read_bytes()[found["offset"] : found["offset"] + found["nbytes"]] == b"12345678"
     assert (found["dtype"], found["shape"], found["offset"] % found["alignment"]) == ("U8", [8], 0)
@@ -130,7 +131,7 @@ def test_warm_takes_names_of_arrays(onecopy_command, model):
     assert 75_000 <= json.loads(done.stdout)["bytes"] < 75_000 + 3 * mmap.PAGESIZE
     done = onecopy_command("warm", model, "--names", "nothing*")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "none of the 3 arrays of " in done.stderr
+    assert "none of the 3 arrays in " in done.stderr
     assert "matches 'nothing*'" in done.stderr
 
 
