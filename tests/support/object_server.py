@@ -23,6 +23,7 @@ class Request:
     end: int | None
     condition: str | None
     """Value of If-Match or If-Unmodified-Since."""
+    authorization: str = ""
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,7 @@ class Handler(BaseHTTPRequestHandler):
         found = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
         begin, end = (int(found[1]), int(found[2])) if found else (None, None)
         condition = self.headers.get("If-Match") or self.headers.get("If-Unmodified-Since")
-        request = Request(name, parts.query, begin, end, condition)
+        request = Request(name, parts.query, begin, end, condition, self.headers.get("Authorization", ""))
         self.objects.requests.append(request)
         if self.objects.on_request is not None:
             self.objects.on_request(request)

@@ -136,7 +136,7 @@ def test_the_next_library_is_tried_if_one_is_missing_and_without_any_the_error_n
     assert np.array_equal(decoded(path), image)
     monkeypatch.setitem(sys.modules, "PIL", None)
     monkeypatch.setitem(sys.modules, "pyvips", None)
-    with pytest.raises(CodecError, match=r"tifffile nor pillow nor pyvips .* 'onecopy\[images\]'$") as raised:
+    with pytest.raises(CodecError, match=r"tifffile, pillow, pyvips: .* 'onecopy\[images\]'$") as raised:
         codecs.read_facts(path)
     assert raised.value.path == str(path)
 

@@ -1,5 +1,6 @@
 """What an origin or a URL can do to a machine: names, redirects and secrets."""
 
+import base64
 import contextlib
 import errno
 import json
@@ -180,6 +181,14 @@ def test_no_message_has_a_password_or_a_signature(objects, monkeypatch, caplog, 
     lines = [line for line in text.splitlines() if not line.startswith("    ")]  # without lines of source
     assert SECRET not in "\n".join(lines) + repr(raised.value) + caplog.text
     assert SECRET not in repr(vars(raised.value)) + str(getattr(raised.value, "filename", ""))
+
+
+def test_user_and_password_are_sent_to_no_other_server(objects, store):
+    with serving("127.0.0.2") as other:
+        objects.redirects["x"] = other.put("x", b"content")
+        fetch(f"http://user:{SECRET}@{objects.url[7:]}/x", store=store)
+        sent = [{one.authorization for one in server.requests} for server in (objects, other)]
+    assert sent == [{f"Basic {base64.b64encode(f'user:{SECRET}'.encode()).decode()}"}, {""}]
 
 
 def test_a_key_has_the_object_and_not_who_asked_for_it(objects, store):

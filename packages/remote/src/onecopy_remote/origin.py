@@ -179,7 +179,7 @@ class Origin:
     def _client(self) -> Any:
         if self._root not in self._clients:
             create = self._obstore.store.HTTPStore if self._is_http else self._obstore.store.from_url
-            self._clients[self._root] = create(self._root, **_options(self._root.partition("://")[0].lower()))
+            self._clients[self._root] = create(self._root, **_options(self._root))
         return self._clients[self._root]
 
     async def _get(self, **options: Any) -> Any:
@@ -334,9 +334,12 @@ def lacking(shown: str) -> FileNotFoundError:
     return FileNotFoundError(errno.ENOENT, reason, shown)
 
 
-def _options(scheme: str) -> dict[str, Any]:
-    """Return a client's options: time-outs, plain HTTP if the URL requires it, and credentials from boto3."""
+def _options(url: str) -> dict[str, Any]:
+    """Return a client's options: time-outs, plain HTTP if the URL requires it, and credentials of the URL or boto3."""
     client: dict[str, Any] = dict(_CLIENT)
+    scheme = url.partition("://")[0].lower()
+    if user := _user_of(url):
+        client["default_headers"] = {"Authorization": user}  # obstore ignores the user of a URL
     endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
     is_s3 = scheme in ("s3", "s3a")
     if scheme == "http" or (is_s3 and endpoint.startswith("http://")):
@@ -489,9 +492,15 @@ def _request(url: str, part: str) -> Request:
     request = Request(f"{found[1]}://{found[3]}{path}", headers={"User-Agent": "onecopy"})  # noqa: S310
     if part:
         request.add_header("Range", part)
-    if user := found[2]:
-        request.add_unredirected_header("Authorization", f"Basic {base64.b64encode(unquote(user).encode()).decode()}")
+    if user := _user_of(url):
+        request.add_unredirected_header("Authorization", user)
     return request
+
+
+def _user_of(url: str) -> str:
+    """Return the HTTP header that sends the user and password of a URL, or "" if the URL has none."""
+    found = _HTTP.match(url)
+    return f"Basic {base64.b64encode(unquote(found[2]).encode()).decode()}" if found and found[2] else ""
 
 
 def _version(is_part: bool, headers: HTTPMessage, digest: tuple[str, bytes] | None, shown: str) -> Version:
