@@ -14,7 +14,7 @@ def test_two_threads_of_a_process_write_one_target_under_different_names(tmp_pat
     assert first.exists()
 
 
-def test_what_a_killed_process_left_is_removed_and_what_another_namespace_writes_is_not(tmp_path):
+def test_what_a_killed_process_left_is_removed_and_what_others_write_is_not(tmp_path):
     target = tmp_path / "target"
     child = os.fork()
     if child == 0:
@@ -26,5 +26,7 @@ def test_what_a_killed_process_left_is_removed_and_what_another_namespace_writes
     assert f"{namespace:x}-{child}" in left.name
     foreign = left.with_name(left.name.replace(f"{namespace:x}", f"{namespace + 1:x}"))
     foreign.write_text("a process that has this PID in another namespace writes it")
+    parents = left.with_name(left.name.replace(f"-{child}-", f"-{os.getppid()}-"))
+    parents.write_text("a running process writes it")
     path_beside(target)
-    assert list(tmp_path.iterdir()) == [foreign]
+    assert set(tmp_path.iterdir()) == {foreign, parents}
