@@ -169,6 +169,27 @@ TEST_CASE_FIXTURE(InFolder, "dicts are maps where the types of records would not
   CHECK(builder.finish() < 300'000'000);
 }
 
+TEST_CASE_FIXTURE(InFolder,
+                  "a name is in the header once itself, once for each type, and once more with the first null") {
+  const std::string name(40'000'000, 'n');  // of 96 MB
+  const std::vector<std::string_view> keys{name};
+  for (const bool null_first : {false, true}) {
+    Builder builder({.spool = folder.path()});
+    const auto add = [&](bool null) {
+      auto& row = builder.rows().record();
+      null ? row.field(name).null() : row.field(name).integer(1);
+      row.end();
+    };
+    add(null_first);
+    CHECK(builder.rows().fits_record({}) == null_first);  // it lacks the value, which is a null
+    CHECK_THROWS_AS(add(!null_first), FormatError);
+  }
+  Builder builder({.spool = folder.path()});
+  CHECK(builder.rows().fits_record(keys));
+  builder.rows().record().end();
+  CHECK_FALSE(builder.rows().fits_record(keys));  // the first row lacks it
+}
+
 TEST_CASE_FIXTURE(InFolder, "dicts whose keys are data are no records") {
   Builder builder({.spool = folder.path()});
   Column& rows = builder.rows();
@@ -261,10 +282,18 @@ TEST_CASE(
   const std::vector<std::uint64_t> places{0, 0};
   std::vector<std::byte> small(5);
   CHECK_THROWS_AS(take_items(text.rows(), places, small), FormatError);
+  for (const std::uint64_t other : {5U, 7U}) CHECK_THROWS_AS(item_places(text.rows(), places, other), FormatError);
+  CHECK(item_places(text.rows(), places, 6) == std::vector<std::uint64_t>{0, 1, 2, 0, 1, 2});
+  const std::vector<std::uint64_t> shape{1};
+  const std::vector<std::byte> item(8);
+  const auto array =
+      file_of([&](Column& rows) { rows.array({.dtype = "<f8", .item_size = 8, .shape = shape, .bytes = item}); });
   constexpr std::uint64_t spare = 1U << 16U;  // bytes
   const std::vector<std::uint64_t> two_of_each{1, 0, 1, 0};
-  CHECK_NOTHROW(expect_paid(text.rows(), two_of_each, 2 * spare, 0));
-  CHECK_THROWS_AS(expect_paid(text.rows(), two_of_each, 2 * spare + 1, 0), FormatError);
+  for (const auto& [rows, size] : {std::pair(&text.rows(), std::size_t{1}), std::pair(&array.rows(), item.size())}) {
+    CHECK_NOTHROW(expect_paid(*rows, two_of_each, 2 * spare / size, 0));
+    CHECK_THROWS_AS(expect_paid(*rows, two_of_each, 2 * spare / size + 1, 0), FormatError);
+  }
 }
 
 TEST_CASE("a budget is spent by what is charged, at once or one by one") {

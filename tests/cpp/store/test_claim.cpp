@@ -48,6 +48,10 @@ TEST_CASE_FIXTURE(WithClaim, "a claim records its holder, its key, and the progr
   const auto claim = Claim::take(file, "the key");
   report_progress(12345);
   std::thread([] { report_progress(77); }).join();  // which builds nothing
+  const File of_inner = file_in(folder, "b.claim");
+  const auto inner = Claim::take(of_inner, "inner");
+  report_progress(5);
+  CHECK(look_at_claim(of_inner)->holder.bytes == 5);
   const auto facts = look_at_claim(file);
   REQUIRE(facts);
   CHECK(facts->held);

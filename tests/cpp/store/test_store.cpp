@@ -232,9 +232,32 @@ TEST_CASE_FIXTURE(InStore, "two builds that wait for each other end with an erro
   CHECK(count(ArtefactState::ready) == std::ssize(store.list()));
 }
 
-TEST_CASE_FIXTURE(InStore, "a stale claim counts as long as its file is, not as far as its builder was") {
-  const auto killed = [](const fs::path&) {
+TEST_CASE_FIXTURE(InStore, "a builder waits for another artefact only as long as that is built") {
+  const auto awaited = [&] { return store::look_at_claim(files_of("a").claim)->holder.waits_for; };
+  std::atomic<bool> built = false;
+  std::atomic<bool> waiting = false;
+  const std::jthread other([&] {
+    (void)store.get_or_build("b", [&](const fs::path& path) {
+      for (built = true; !waiting;) std::this_thread::yield();
+      write_text(path, "b");
+    });
+  });
+  while (!built) std::this_thread::yield();
+  (void)store.get_or_build("a", [&](const fs::path& path) {
+    const auto on_wait = [&](const Waiting&) {
+      CHECK(awaited() == store::digest_of("b"));
+      waiting = true;
+    };
+    CHECK(store.get_or_build("b", writes("x"), {.on_wait = on_wait}).waited > 0);
+    CHECK(awaited().empty());
+    write_text(path, "a");
+  });
+}
+
+TEST_CASE_FIXTURE(InStore, "a claim counts as far as its builder is, and a stale one only as long as its file") {
+  const auto killed = [&](const fs::path&) {
     report_progress(1'000'000'000);
+    if (store.list().at(0).bytes != 1'000'000'000) return;
     (void)::raise(SIGKILL);
   };
   (void)testing::status_of_child([&] { return store.get_or_build("a", killed).built; });

@@ -4,6 +4,7 @@
 #include "children.hpp"
 #include "onecopy/base/error.hpp"
 #include "precompiled.hpp"
+#include "scratch_folder.hpp"
 #include "structs_index.hpp"
 
 using fuzz::Index;
@@ -49,4 +50,19 @@ TEST_CASE("another process has it by /proc, and keeps it when the first is kille
   builder.kill();
   CHECK(std::accumulate(theirs->words.begin(), theirs->words.end(), std::uint64_t{0}) == 100'000ULL * 99'999 / 2);
   CHECK_THROWS_AS(onecopy::open<Index>(path), onecopy::OsError);
+}
+
+TEST_CASE_FIXTURE(onecopy::AtPath,
+                  "save and share write the caller's metadata, and checksums unless they are switched off") {
+  for (const bool checksum : {true, false}) {
+    const onecopy::SaveOptions options{.checksum = checksum, .metadata = {{"source", "reads.fa"}}};
+    onecopy::save(path, index(10), options);
+    const auto saved = onecopy::open<Index>(path);
+    const auto shared = onecopy::share(index(10), {.collapse = false, .save = options});
+    CHECK_FALSE(shared.report().collapsed);
+    for (const auto* one : {&saved, &shared}) {
+      CHECK(one->arrays().index().metadata().at("source") == "reads.fa");
+      CHECK(one->arrays().index().checksums().present() == checksum);
+    }
+  }
 }

@@ -204,13 +204,14 @@ TEST_CASE_FIXTURE(onecopy::AtPath, "a file that is written to while it is opened
 }
 
 TEST_CASE_FIXTURE(onecopy::AtPath, "offsets that fall, and sequences of two where one is the most, are errors") {
-  const auto save_offsets = [&](const std::vector<std::uint64_t>& offsets, const std::string& type) {
+  const auto save_offsets = [&](const std::vector<std::uint64_t>& offsets, const std::string& type,
+                                const std::string& elements = "value[]") {
     const std::uint64_t count = offsets.size() - 1;
     const std::vector<std::uint8_t> items(offsets.back());
-    save_parts(path, R"("value[]":")" + type + "\"",
+    save_parts(path, "\"" + elements + "\":\"" + type + "\"",
                {{{"value.count", onecopy::DType::u64, {}}, std::as_bytes(std::span(&count, 1))},
-                {{"value[].offsets", onecopy::DType::u64, {offsets.size()}}, std::as_bytes(std::span(offsets))},
-                {{"value[]", onecopy::DType::u8, {items.size()}}, std::as_bytes(std::span(items))}});
+                {{elements + ".offsets", onecopy::DType::u64, {offsets.size()}}, std::as_bytes(std::span(offsets))},
+                {{elements, onecopy::DType::u8, {items.size()}}, std::as_bytes(std::span(items))}});
   };
   using Jagged = std::vector<std::vector<std::uint8_t>>;
   save_offsets({0, 2, 5}, "U8[]");
@@ -223,6 +224,11 @@ TEST_CASE_FIXTURE(onecopy::AtPath, "offsets that fall, and sequences of two wher
   }
   save_offsets({0, 0, 2}, "U8?");
   CHECK(has(refusal<std::vector<std::optional<std::uint8_t>>>(path), {"'value[]'", "more than one value"}));
+  save_offsets({0, 1, 2}, "U8[]", "value?");
+  CHECK(has(refusal<std::optional<std::vector<std::uint8_t>>>(path), {"'value?'", "has 2 values", "at most one"}));
+  const std::array<std::byte, 2> pair{};
+  save_parts(path, R"("value":"U8?")", {{{"value", onecopy::DType::u8, {2}}, pair}});
+  CHECK(has(refusal<std::optional<std::uint8_t>>(path), {"'value'", "has 2 values", "at most one"}));
   const std::byte two{2};
   save_parts(path, R"("value":"BOOL")", {{{"value", onecopy::DType::boolean, {}}, {&two, 1}}});
   CHECK(has(refusal<bool>(path), {"'value'", "neither 0 nor 1"}));
