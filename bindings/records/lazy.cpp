@@ -22,6 +22,14 @@ struct Lazy {
 // Made once, when the module is loaded. A dict is not a sequence: numpy and torch take the items of what has `sq_item`.
 PyTypeObject* lazy_mapping = nullptr;
 PyTypeObject* lazy_sequence = nullptr;
+PyTypeObject* lazy_iterator = nullptr;
+
+// Over the items of a list or a tuple, with a common budget: many of them may refer to the same bytes.
+struct LazyIterator {
+  PyObject_HEAD nb::object lazy;
+  records::Budget budget;
+  Py_ssize_t next;
+};
 
 Lazy* lazy_of(PyObject* self) noexcept { return reinterpret_cast<Lazy*>(self); }  // NOLINT: CPython's own inheritance
 
@@ -50,8 +58,11 @@ std::uint64_t size_of(const Lazy& lazy) {
   }
 }
 
+nb::object lazy_value(const Pin<const RecordSource>& source, const Decoder& decoder, std::uint64_t i,
+                      records::Budget& budget);
+
 // Item i of a list or a tuple.
-nb::object item(const Lazy& lazy, Py_ssize_t i) {
+nb::object item(const Lazy& lazy, Py_ssize_t i, records::Budget& budget) {
   const Node& node = lazy.decoder->node();
   const bool is_fixed = node.kind == TypeKind::fixed;
   const auto range = is_fixed ? Node::Range{0, node.children.size()} : node.range(lazy.place);  // read once
@@ -59,7 +70,13 @@ nb::object item(const Lazy& lazy, Py_ssize_t i) {
   if (i < 0) i += size;
   if (i < 0 || i >= size) throw nb::index_error("index out of range");
   const auto at = range.begin + static_cast<std::uint64_t>(i);
-  return is_fixed ? child_value(lazy, at) : lazy_value(lazy.source, lazy.decoder->child(0), at);
+  if (is_fixed) return lazy_value(lazy.source, lazy.decoder->child(at), lazy.place, budget);
+  return lazy_value(lazy.source, lazy.decoder->child(0), at, budget);
+}
+
+nb::object item(const Lazy& lazy, Py_ssize_t i) {
+  records::Budget budget(lazy.decoder->file_bytes());
+  return item(lazy, i, budget);
 }
 
 nb::object copy_of(const Lazy& lazy) {
@@ -111,7 +128,11 @@ PyObject* get_attribute(PyObject* self, PyObject* name) {
   return PyObject_GenericGetAttr(self, name);
 }
 
-Py_ssize_t length(PyObject* self) { return static_cast<Py_ssize_t>(size_of(*lazy_of(self))); }
+Py_ssize_t length(PyObject* self) {
+  const auto size = static_cast<Py_ssize_t>(size_of(*lazy_of(self)));
+  expect_whole(*lazy_of(self)->source->file->arrays().mapping());
+  return size;
+}
 
 int contains(PyObject* self, PyObject* value) {
   const Lazy& lazy = *lazy_of(self);
@@ -127,7 +148,21 @@ PyObject* iterate(PyObject* self) {
   records::Budget budget(lazy.decoder->file_bytes());
   for (std::size_t child = 0; kind != TypeKind::fixed && child < lazy.decoder->node().children.size(); ++child)
     budget.charge(lazy.decoder->child(child).cost(), size_of(lazy), lazy.decoder->node());
-  return PySeqIter_New(self);
+  auto* iterator = PyObject_New(LazyIterator, lazy_iterator);
+  if (iterator == nullptr) throw nb::python_error();
+  std::construct_at(&iterator->lazy, nb::borrow(self));
+  std::construct_at(&iterator->budget, budget);
+  iterator->next = 0;
+  return reinterpret_cast<PyObject*>(iterator);  // NOLINT: CPython's own inheritance
+}
+
+PyObject* iterator_itself(PyObject* self) noexcept { return nb::borrow(self).release().ptr(); }
+
+PyObject* next_item(PyObject* self) {
+  auto& iterator = *reinterpret_cast<LazyIterator*>(self);  // NOLINT: CPython's own inheritance
+  const Lazy& lazy = *lazy_of(iterator.lazy.ptr());
+  if (std::cmp_greater_equal(iterator.next, size_of(lazy))) return nullptr;  // the end
+  return item(lazy, iterator.next++, iterator.budget).release().ptr();
 }
 
 PyObject* compare(PyObject* self, PyObject* other, int operation) {
@@ -142,7 +177,10 @@ PyObject* represent(PyObject* self) { return PyUnicode_FromFormat("<lazy %R>", c
 
 void deallocate(PyObject* self) noexcept {
   PyTypeObject* type = Py_TYPE(self);
-  std::destroy_at(&lazy_of(self)->source);
+  if (type == lazy_iterator)
+    std::destroy_at(&reinterpret_cast<LazyIterator*>(self)->lazy);  // NOLINT: CPython's own inheritance
+  else
+    std::destroy_at(&lazy_of(self)->source);
   PyObject_Free(self);
   Py_DECREF(type);
 }
@@ -160,22 +198,21 @@ std::array dict_methods{
 std::array list_methods{copy_entry, PyMethodDef{nullptr, nullptr, 0, nullptr}};
 
 template <std::size_t count>
-PyTypeObject* make_type(const char* name, std::array<PyType_Slot, count> slots) {
-  PyType_Spec spec{name, sizeof(Lazy), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots.data()};
+PyTypeObject* make_type(const char* name, std::array<PyType_Slot, count> slots, int size = sizeof(Lazy)) {
+  PyType_Spec spec{name, size, 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots.data()};
   auto* type = reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));  // NOLINT: CPython's own inheritance
   if (type == nullptr) throw nb::python_error();
   return type;
 }
 
-}  // namespace
-
-nb::object lazy_value(const Pin<const RecordSource>& source, const Decoder& decoder, std::uint64_t i) {
+nb::object value_or_lazy(const Pin<const RecordSource>& source, const Decoder& decoder, std::uint64_t i,
+                         records::Budget& budget) {
   const Node& node = decoder.node();
   if (node.null(i)) return nb::none();
   switch (node.kind) {
     case TypeKind::choice: {
       const auto [child, at] = node.chosen(i);
-      return lazy_value(source, decoder.child(static_cast<std::size_t>(child - node.children.data())), at);
+      return value_or_lazy(source, decoder.child(static_cast<std::size_t>(child - node.children.data())), at, budget);
     }
     case TypeKind::list:
     case TypeKind::tuple:
@@ -188,7 +225,7 @@ nb::object lazy_value(const Pin<const RecordSource>& source, const Decoder& deco
     case TypeKind::fixed:
     case TypeKind::record:
     case TypeKind::map: break;
-    default: return decoder.decode(i);
+    default: return decoder.decode(i, budget);
   }
   const bool is_dict = node.kind == TypeKind::record || node.kind == TypeKind::map;
   auto* lazy = PyObject_New(Lazy, is_dict ? lazy_mapping : lazy_sequence);
@@ -197,6 +234,20 @@ nb::object lazy_value(const Pin<const RecordSource>& source, const Decoder& deco
   lazy->decoder = &decoder;
   lazy->place = i;
   return nb::steal(reinterpret_cast<PyObject*>(lazy));  // NOLINT: CPython's own inheritance
+}
+
+nb::object lazy_value(const Pin<const RecordSource>& source, const Decoder& decoder, std::uint64_t i,
+                      records::Budget& budget) {
+  nb::object value = value_or_lazy(source, decoder, i, budget);
+  expect_whole(*source->file->arrays().mapping());  // bytes of lost pages read as zeros
+  return value;
+}
+
+}  // namespace
+
+nb::object lazy_value(const Pin<const RecordSource>& source, const Decoder& decoder, std::uint64_t i) {
+  records::Budget budget(decoder.file_bytes());
+  return lazy_value(source, decoder, i, budget);
 }
 
 void bind_lazy(const nb::module_& module) {
@@ -217,6 +268,10 @@ void bind_lazy(const nb::module_& module) {
                            slot<sequence_item>(Py_sq_item), slot<length>(Py_sq_length), slot<contains>(Py_sq_contains),
                            PyType_Slot{Py_tp_methods, list_methods.data()}, PyType_Slot{Py_tp_doc, list.data()},
                            PyType_Slot{0, nullptr}});
+  lazy_iterator = make_type("onecopy._core.LazyIterator",
+                            std::array{slot(Py_tp_dealloc, deallocate), slot(Py_tp_iter, iterator_itself),
+                                       slot<next_item>(Py_tp_iternext), PyType_Slot{0, nullptr}},
+                            sizeof(LazyIterator));
   module.attr("LazyMapping") = nb::borrow(reinterpret_cast<PyObject*>(lazy_mapping));    // NOLINT
   module.attr("LazySequence") = nb::borrow(reinterpret_cast<PyObject*>(lazy_sequence));  // NOLINT
 }

@@ -46,16 +46,19 @@ def of_fraction(nbytes: int) -> bytes:
     return file_of_rows(node("extension", 1, pair, name="Fraction"), buffers)
 
 
-def overlapping(kind: str, depth: int, width: int) -> bytes:
-    """Return lists whose items are all the same ones: each second list has all of the level below."""
-    schema = node("text", width)
-    buffers = {
-        "item." * depth + "offsets": numbers("i", [0, 1000] * (width // 2) + [0] * (1 + width % 2)),
-        "item." * depth + "data": ("U8", [1000], b"x" * 1000),
-    }
-    for level in reversed(range(depth)):
-        schema = node(kind, width, schema)
-        buffers["item." * level + "offsets"] = numbers("i", [0, width] * (width // 2) + [0] * (1 + width % 2))
+def overlapping(container: str, depth: int, width: int, **leaf: object) -> bytes:
+    """Return lists whose items are all the same ones: each second list has all of the level below, the others are None.
+
+    At the bottom are values of 10,000 bytes: text, unless `leaf` has another kind.
+    """
+    schema: list[Any] = [{"kind": "text", "length": width, "nullable": 1} | leaf]
+    buffers: dict[str, Any] = {"item." * depth + "data": ("U8", [10_000], b"x" * 10_000)}
+    for level in reversed(range(depth + 1)):
+        if level < depth:
+            schema = node(container, width, schema, nullable=1)
+        path, size = "item." * level, width if level < depth else 10_000
+        buffers[f"{path}offsets"] = numbers("i", [0, size] * (width // 2) + [0] * (1 + width % 2))
+        buffers[f"{path}validity"] = numbers("B", [0x55] * -(-width // 8))
     return file_of_rows(schema, buffers)
 
 
@@ -80,6 +83,7 @@ BOMBS = {
     **{f"a {name} of a range": lambda name=name: of_range(name) for name in ("set", "frozenset", "Counter", "deque")},
     "a Fraction of 964 kB": lambda: of_fraction(964_000),
     "lists that overlap": lambda: overlapping("list", 1, 60_000),
+    "arrays that overlap": lambda: overlapping("list", 1, 60_000, kind="array", name="|u1", ndim=1, item_size=1),
     "lists that overlap in lists that overlap": lambda: overlapping("list", 4, 1000),
     "a field of 1 MiB above 99,990 others": lambda: file_of_rows(
         node(

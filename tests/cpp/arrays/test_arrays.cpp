@@ -75,8 +75,11 @@ TEST_CASE("a process that is killed while it fills a memory file leaves nothing"
 
 TEST_CASE_FIXTURE(AtPath, "a part of a file is no file of arrays") {
   save(path, {});
-  CHECK_THROWS_AS((void)ArrayFile::open(path, {.offset = 8, .length = {}}), OsError);
-  CHECK_THROWS_AS((void)ArrayFile::open(path, {.length = 8}), OsError);
+  const auto whole = ArrayFile::open(path);
+  for (const MappingOptions& part : {MappingOptions{.offset = 8}, MappingOptions{.length = 8}}) {
+    CHECK_THROWS_AS((void)ArrayFile::open(path, part), OsError);
+    CHECK_THROWS_AS((void)ArrayFile::from_descriptor(whole.mapping()->descriptor(), "part", part), OsError);
+  }
 }
 
 TEST_CASE_FIXTURE(InFolder,
@@ -102,7 +105,8 @@ TEST_CASE_FIXTURE(AtPath, "a file of another format is refused with its name and
   };
   for (const auto& [signature, name, advice] : signatures::other_formats)
     refused(std::string(signature.offset, '\0') + std::string(signature.bytes), name, advice);
-  refused(std::string(64, 'a'), "text", "use 'onecopy import' for rows of JSON");
+  for (const std::string start : {"a", " ~\t\r\n"})
+    refused(start + std::string(64, 'a'), "text", "use 'onecopy import' for rows of JSON");
   refused(std::string(100, '\0') + std::string(onnx::prepacked_end), "weights that were prepacked for ONNX Runtime",
           "");
 }
@@ -121,6 +125,29 @@ TEST_CASE_FIXTURE(AtPath, "rows are the part of an array that a rank takes") {
     CHECK_THROWS_AS((void)file.rows("w", begin, end), std::out_of_range);
   CHECK_THROWS_AS((void)file.rows("p", 0, 1), std::out_of_range);
   CHECK_THROWS_AS((void)file.rows("s", 0, 1), std::out_of_range);
+}
+
+TEST_CASE_FIXTURE(AtPath, "damaged blocks are reported in the order of the file, whichever was found first") {
+  constexpr std::uint64_t block = Layout::checksum_block;
+  const std::vector<std::byte> data(block);
+  save(path, std::array{NamedArray{{"a", DType::u8, {block}}, data}, NamedArray{{"b", DType::u8, {block}}, data}});
+  const auto file = ArrayFile::open(path);
+  for (const std::uint64_t before_end : {2 * block, block + 1})  // the first byte of "a", and its last
+    std::fstream(path, std::ios::binary | std::ios::in | std::ios::out)
+        .seekp(-static_cast<std::streamoff>(before_end), std::ios::end)
+        .put('x');
+  const auto verifier = make_verifier(file);
+  for (const std::uint64_t number : {2U, 1U, 0U}) CHECK(verifier->inspect({number * block, block}));
+  try {
+    (void)verifier->finish();
+    FAIL("the damage was not found");
+  } catch (const ChecksumError& error) {
+    REQUIRE(error.blocks().size() == 2);
+    CHECK(error.blocks()[0].number == 0);
+    CHECK(error.blocks()[0].names == std::vector<std::string>{"a"});
+    CHECK(error.blocks()[1].number == 1);
+    CHECK(error.blocks()[1].names == std::vector<std::string>{"a", "b"});
+  }
 }
 
 TEST_CASE_FIXTURE(AtPath, "empty lists of ranges and of names are no bytes, and an inspector belongs to one file") {

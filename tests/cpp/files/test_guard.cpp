@@ -60,6 +60,13 @@ TEST_CASE_FIXTURE(InFolder,
     CHECK(cut.loss()->truncated);
   }
   CHECK(lost_from() == whole_pages);
+  for (std::uint64_t length = 1; length <= 66; ++length) {
+    const auto cut = Mapping::open(folder.write("cut", content));
+    std::filesystem::resize_file(cut.path(), length);
+    CHECK(cut.bytes().back() == std::byte{0});
+  }
+  for (std::uint64_t length = 3; length <= 66; ++length) CHECK(lost_from() == length);  // the last 64
+  CHECK_FALSE(lost_from());
 }
 
 TEST_CASE_FIXTURE(InFolder, "mappings come and go in many threads while pages are lost") {
