@@ -41,7 +41,7 @@ os::FileFacts facts_of_regular_file(int fd, const std::string& path) {
 ByteRange range_in_file(std::uint64_t size, const MappingOptions& options, const std::string& path) {
   const std::uint64_t rest = options.offset <= size ? size - options.offset : 0;
   const ByteRange range{options.offset, options.length.value_or(rest)};
-  if (!in_bounds(size, range.offset, range.length) || options.offset > size)
+  if (!in_bounds(size, range.offset, range.length))
     throw OsError("map", path, EINVAL,
                   concat("a range of ", range.length, " bytes at offset ", range.offset,
                          " is beyond the end of the file, which has ", size, " bytes"));

@@ -125,6 +125,11 @@ TEST_CASE_FIXTURE(AtPath, "rows are the part of an array that a rank takes") {
     CHECK_THROWS_AS((void)file.rows("w", begin, end), std::out_of_range);
   CHECK_THROWS_AS((void)file.rows("p", 0, 1), std::out_of_range);
   CHECK_THROWS_AS((void)file.rows("s", 0, 1), std::out_of_range);
+  save(path, std::array{NamedArray{{"p", DType::u8, {3}}, packed}, NamedArray{{"q", DType::u8, {3}}, packed}},
+       {.align = 4096});
+  const auto aligned = ArrayFile::open(path);
+  REQUIRE(aligned.index().find("#0") != nullptr);
+  CHECK_THROWS_AS((void)aligned.entry("#0"), std::out_of_range);  // a filler is no array
 }
 
 TEST_CASE_FIXTURE(AtPath, "damaged blocks are reported in the order of the file, whichever was found first") {
@@ -137,6 +142,7 @@ TEST_CASE_FIXTURE(AtPath, "damaged blocks are reported in the order of the file,
         .seekp(-static_cast<std::streamoff>(before_end), std::ios::end)
         .put('x');
   const auto verifier = make_verifier(file);
+  CHECK(verifier->inspect({block / 2, block / 2}));  // where no block begins
   for (const std::uint64_t number : {2U, 1U, 0U}) CHECK(verifier->inspect({number * block, block}));
   try {
     (void)verifier->finish();

@@ -5,9 +5,11 @@
 
 #include <csignal>
 
+#include "base/numbers.hpp"
 #include "children.hpp"
 #include "files/writing/spool.hpp"
 #include "memory_files.hpp"
+#include "onecopy/base/crc32c.hpp"
 #include "onecopy/base/error.hpp"
 #include "onecopy/files/atomic_writer.hpp"
 #include "onecopy/files/available_memory.hpp"
@@ -133,6 +135,10 @@ TEST_CASE_FIXTURE(AtPath, "hidden files of dead writers are swept, those of the 
           writer.write(testing::random_bytes(50));
           return ::raise(SIGKILL) == 0;
         })) == SIGKILL);
+  const auto name = path.filename().string();
+  for (int number = 0; number < 8; ++number)
+    folder.write(".onecopy-" + hexadecimal(crc32c(0, std::as_bytes(std::span(name)))) + "-" + std::to_string(number),
+                 {});
   folder.write(".onecopy-00000000-11111111", testing::random_bytes(3));
   AtomicWriter living(path, 10);
   living.write(testing::random_bytes(10));
@@ -182,6 +188,11 @@ TEST_CASE("no process can change a sealed file, through any descriptor") {
   auto* first = const_cast<std::byte*>(mapping.bytes().data());  // NOLINT: for the kernel to refuse
   CHECK(::mprotect(first, 4096, PROT_READ | PROT_WRITE) == -1);
   CHECK(testing::same_bytes(mapping.bytes(), content));
+  for (const int seals : {F_SEAL_WRITE, F_SEAL_GROW, F_SEAL_SHRINK, F_SEAL_GROW | F_SEAL_SHRINK}) {
+    const auto partly = os::create_sealable("partly sealed");
+    REQUIRE(::fcntl(partly.value.get(), F_ADD_SEALS, seals) == 0);
+    CHECK_FALSE(os::is_sealed(partly.value.get()));
+  }
 }
 
 TEST_CASE("memory that no machine has, and a reservation that fails, are errors with the name") {

@@ -91,6 +91,46 @@ TEST_CASE_FIXTURE(InFolder, "moving a descriptor leaves one owner") {
   CHECK(::fcntl(number, F_GETFD) == -1);  // closed by the assignment
 }
 
+TEST_CASE_FIXTURE(InFolder, "no descriptor passes into another program") {
+  const auto path = folder.write("data", testing::random_bytes(1)).string();
+  std::vector<Result<Fd>> all;
+  for (const auto& open : {open_read, open_no_link, open_or_create, open_existing}) all.push_back(open(path));
+  all.push_back(create_named(path + "2"));
+  all.push_back(open_folder(folder.path().string()));
+  all.push_back(create_unnamed(all.back().value.get()));
+  const int fd = all.front().value.get();
+  for (const auto& open : {reopen_read, reopen_direct, reopen_direct_writable}) all.push_back(open(fd));
+  all.push_back(duplicate(fd));
+  all.push_back(create_sealable("data"));
+  all.push_back(claim_name("onecopy test " + path));
+  for (const auto& open : {open_memory, open_page_map}) all.push_back(open(process_id()));
+  for (const auto& made : all)
+    if (made) CHECK((::fcntl(made.value.get(), F_GETFD) & FD_CLOEXEC) != 0);
+  CHECK(is_owned(fd));
+  CHECK(::fcntl(fd, F_GETFL) == ::fcntl(all.back().value.get(), F_GETFL));  // which was not asked for its owner
+}
+
+TEST_CASE_FIXTURE(InFolder, "a folder has the permissions that were asked for, and keeps the group of the one above") {
+  REQUIRE(::chmod(folder.path().c_str(), 02770) == 0);
+  const auto path = (folder / "new").string();
+  const auto umask_before = ::umask(077);
+  CHECK(create_folder(path, 0750) == 0);
+  ::umask(umask_before);
+  CHECK((facts_of(path).value.permissions & ~02000U) == 0750);
+  if (testing::on_linux) CHECK(facts_of(path).value.permissions == 02750);
+}
+
+TEST_CASE("the mapped pages of many ranges are all counted" * testing::linux_only()) {
+  constexpr std::size_t ranges = 600;  // of a page each; the kernel reports 256 at a time
+  const auto at = reserve_addresses(2 * ranges * page_size());
+  REQUIRE(at);
+  REQUIRE(map_heap_at(at.value, 2 * ranges * page_size(), Access::write) == 0);
+  for (std::size_t i = 0; i < ranges; ++i) at.value[2 * i * page_size()] = std::byte{1};
+  if (const auto here = mapped_here({at.value, 2 * ranges * page_size()}))
+    CHECK(here.value.mapped == ranges * page_size());
+  unmap(at.value, 2 * ranges * page_size());
+}
+
 TEST_CASE_FIXTURE(InFolder, "what is written through a shared mapping is in the file, and its time can be put back") {
   const auto fd = open_or_create((folder / "data").string());
   REQUIRE(fd);

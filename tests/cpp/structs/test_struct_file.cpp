@@ -220,6 +220,14 @@ TEST_CASE_FIXTURE(onecopy::AtPath, "one member can be warmed, evicted, verified 
   CHECK(opened_part<&Index::contigs>(path) == full().contigs);
   CHECK(opened_part<&Index::seed>(path) == full().seed);
   CHECK(opened_part<&Index::names>(path, {.mode = Mode::copy, .verify = true}) == full().names);
+  auto large = full();
+  large.jagged.emplace_back(2'000'000);
+  save(path, large);
+  const auto whole = open<Index>(path, {.verify = true});
+  CHECK(whole.report().verified->bytes == whole.verify().bytes);
+  const auto one = open<&Index::rank>(path, {.verify = true});
+  CHECK(one.report().verified->bytes == one.verify().bytes);
+  CHECK(one.verify().bytes < whole.verify().bytes / 2);
 }
 
 TEST_CASE_FIXTURE(onecopy::AtPath, "what has no fields is saved too") {

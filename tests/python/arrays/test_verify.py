@@ -52,6 +52,7 @@ def test_open_verifies(model: Path, mode: str, warm: bool) -> None:
         oc.open(model, mode, verify=True, warm=warm)
     (block,) = caught.value.blocks
     assert (block.number, block.offset, block.length, block.names) == (3, 3 * BLOCK, BLOCK, ("b",))
+    assert f"CRC-32C {block.found:08x}, but {block.expected:08x} was stored" in str(caught.value)
     assert block.expected != block.found
     facts = (Kind.INCONSISTENT, block.offset, str(model))
     assert (caught.value.kind, caught.value.offset, caught.value.path) == facts
