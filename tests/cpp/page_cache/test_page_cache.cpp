@@ -160,10 +160,13 @@ TEST_CASE("a total is a sum, empty where one part is, and as bad as the worst") 
   CHECK(pins.outcome == Outcome::refused);
   CHECK(pins.reason == "locked; over the limit; 3 files");
 
-  const WarmReport warmed{.bytes = 100, .huge_share = 1, .complete = true};
+  WarmReport warmed{.bytes = 100, .huge_share = 1, .complete = true};
+  warmed.piece = 7;
+  warmed.latency = 0.5;
   const WarmReport cold{.bytes = 300, .huge_share = 0};
   const auto sum = total(std::array{warmed, cold, WarmReport{}});
   CHECK(sum.huge_share == doctest::Approx(0.25));
+  CHECK(std::pair(sum.piece, sum.latency) == std::pair(warmed.piece, warmed.latency));
   CHECK(!sum.complete);
   CHECK(!sum.verified);
 }

@@ -92,6 +92,13 @@ TEST_CASE("a range is read where it is mapped, and its pages are found in a file
     first += 5;
   }
   CHECK(pages.take(std::vector<std::byte>(page - 1)) == std::vector<double>{0});
+  const Memory often(9);  // four pages of one content, and five of another, which says nothing about a file
+  for (std::size_t i = 0; i < 9; ++i) often.fill(i, i < 4 ? 1 : 2);
+  EqualPages counted;
+  (void)counted.add(self(), often.whole());
+  (void)counted.compare();
+  CHECK(counted.take({often.at(0), page}) == std::vector<double>{bytes_of(4)});
+  CHECK(counted.take({often.at(8), page}) == std::vector<double>{0});
 }
 
 TEST_CASE("a process that does not exist, and a share that is none, are errors") {

@@ -146,29 +146,6 @@ TEST_CASE_FIXTURE(InFolder, "keys of JSON that another thread changes give rows 
   }
 }
 
-TEST_CASE_FIXTURE(InFolder, "dicts are maps where the types of records would not fit into a header") {
-  const std::string padding(200'000, 'k');
-  Builder builder({.spool = folder.path()});
-  for (int row = 0; row < 40; ++row) {
-    std::vector<std::string> names;
-    for (int i = 0; i < 10; ++i) names.push_back(std::to_string(row * 10 + i) + padding);
-    const std::vector<std::string_view> keys(names.begin(), names.end());
-    if (builder.rows().fits_record(keys)) {
-      auto& record = builder.rows().record();
-      for (const auto key : keys) record.field(key).integer(row);
-      record.end();
-    } else {
-      auto& map = builder.rows().map();
-      for (const auto key : keys) {
-        map.keys().text(key);
-        map.values().integer(row);
-      }
-      map.end();
-    }
-  }
-  CHECK(builder.finish() < 300'000'000);
-}
-
 TEST_CASE_FIXTURE(InFolder,
                   "a name is in the header once itself, once for each type, and once more with the first null") {
   const std::string name(40'000'000, 'n');  // of 96 MB

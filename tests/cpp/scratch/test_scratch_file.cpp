@@ -36,6 +36,9 @@ int error_of(const std::function<void()>& call) {
 
 TEST_CASE_FIXTURE(InFolder, "a scratch file is zeros that can be written, in a file that no folder shows") {
   auto scratch = scratch_in(folder, 100'000, {.name = "canvas"});
+  CHECK(os::facts_of(scratch.descriptor()).value.allocated >= 100'000);
+  const auto sparse = scratch_in(folder, 100'000, {.reserve = false});
+  CHECK(os::facts_of(sparse.descriptor()).value.allocated < 100'000);
   CHECK(folder.file_count() == 0);
   CHECK(scratch.bytes().size() == 100'000);
   CHECK(std::ranges::all_of(scratch.bytes(), [](std::byte one) { return one == std::byte{0}; }));

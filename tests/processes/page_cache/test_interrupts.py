@@ -120,7 +120,12 @@ def test_ctrl_c_ends_a_long_call_long_before_its_end(python, tmp_path, what):
 def test_a_process_that_waits_for_another_one_to_warm_sees_that_bytes_arrive(cold_file):
     path = cold_file(48 * MIB)
     facts = path.stat()
-    code = "import sys; import onecopy as oc; print(oc.warm(sys.argv[1], wait=False).wait().complete)"
+    code = """
+    import sys
+    import onecopy as oc
+    report = oc.warm(sys.argv[1], wait=False).wait()
+    print(report.complete, (report.cached_before or 0) < report.bytes)
+    """
     environment = {**os.environ, "ONECOPY_READ_TIMEOUT": "1"}
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as claim, path.open("rb", buffering=0) as file:
         claim.bind(f"\0onecopy warms {facts.st_dev} {facts.st_ino}")  # what the process has that warms the file
@@ -131,7 +136,7 @@ def test_a_process_that_waits_for_another_one_to_warm_sees_that_bytes_arrive(col
                 file.read(MIB)
                 time.sleep(0.1)
             claim.close()
-            assert other.communicate(timeout=60)[0] == "True\n"
+            assert other.communicate(timeout=60)[0] == "True True\n"
 
 
 def test_a_child_that_is_forked_while_a_file_is_warmed_does_not_keep_its_name(slow_file):
