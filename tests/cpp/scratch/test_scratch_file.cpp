@@ -234,6 +234,12 @@ TEST_CASE_FIXTURE(InFolder,
       CHECK(testing::same_bytes(std::span(written).subspan(head), content));
     }
   }
+  const ArraySpec large{"large", DType::u8, {16 * mib}};
+  auto capped = scratch_in(folder, 16 * mib, {.head = head_for(large, {}), .max_resident = 4 * mib});
+  capped.fill({0, 16 * mib}, std::byte{1});
+  (void)capped.seal();
+  publish(capped, folder / "large", large);
+  if (const auto resident = capped.memory().resident) CHECK(*resident <= 4 * mib);  // what is read for checksums, too
 }
 
 TEST_CASE_FIXTURE(InFolder, "nothing of the whole pages that are written directly stays in memory") {

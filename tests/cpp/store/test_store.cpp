@@ -297,6 +297,16 @@ TEST_CASE_FIXTURE(InStore, "an old artefact is flushed by the next who asks, and
   CHECK(std::distance(fs::directory_iterator(store.folder()), {}) == 2);
 }
 
+TEST_CASE_FIXTURE(InFolder, "a store has the first name that nobody else has, and says why it is not the usual one") {
+  for (const char* name : {"store", "store-1"}) {
+    fs::create_directory(folder / name);
+    fs::permissions(folder / name, fs::perms::all);
+  }
+  const auto [path, obstacle] = store::choose_name(folder / "store");
+  CHECK(path == folder / "store-2");
+  CHECK(obstacle.starts_with((folder / "store").string() + ": other users have access"));
+}
+
 TEST_CASE("in memory no boot is recorded") {
   if (!fs::is_directory("/dev/shm")) SKIP_CASE("no /dev/shm");
   const fs::path path = "/dev/shm/onecopy-test-of-boots-" + std::to_string(os::process_id());
