@@ -84,6 +84,14 @@ BOMBS = {
     "a Fraction of 964 kB": lambda: of_fraction(964_000),
     "lists that overlap": lambda: overlapping("list", 1, 60_000),
     "arrays that overlap": lambda: overlapping("list", 1, 60_000, kind="array", name="|u1", ndim=1, item_size=1),
+    "rows whose lists overlap": lambda: file_of_rows(
+        node("record", 60_000, node("list", 60_000, node("integer", 10_000), nullable=1), fields=["a"]),
+        {
+            "a.offsets": numbers("i", [0, 10_000] * 30_000 + [0]),
+            "a.validity": numbers("B", [0x55] * 7_500),
+            "a.item.data": numbers("b", [1] * 10_000),
+        },
+    ),
     "lists that overlap in lists that overlap": lambda: overlapping("list", 4, 1000),
     "a field of 1 MiB above 99,990 others": lambda: file_of_rows(
         node(
@@ -183,7 +191,7 @@ def ways_of(path: Path) -> dict[str, Callable[[], object]]:
         "lazy": first_lazy,
         "lazy repr": lambda: repr(rows.lazy[0]),
         "batch": lambda: rows.__getitems__([0, 0]),
-        "take": lambda: rows.take([0]) if isinstance(rows, onecopy.records.Table) else None,
+        "take": lambda: rows.take(range(min(len(rows), 60_000))) if isinstance(rows, onecopy.records.Table) else None,
         "step": lambda: repr(rows[::2].__arrow_c_array__()),
         "share": lambda: oc.share(rows),
         "save": lambda: onecopy.records.save(path.with_suffix(".copy"), rows),

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
+from tests.support.record_files import file_of_rows, node, numbers
 
 import onecopy as oc
 import onecopy.records
@@ -177,6 +178,25 @@ def test_an_index_that_points_behind_the_last_row_is_an_error(tmp_path):
     words.flush()
     with pytest.raises(oc.FormatError, match="refers to rows that do not exist"):
         oc.open_records(path, oc.records.Dict)["a"]
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        {},
+        {"slots": numbers("Q", [])},
+        {"slots": numbers("Q", [0] * 7)},
+        {"slots": numbers("q", [0] * 8)},
+        {"seeded": numbers("Q", [0] * 8)},  # its seed alone
+    ],
+)
+def test_an_index_that_is_missing_or_incomplete_is_an_error(tmp_path, index):
+    path = tmp_path / "d.oc"
+    pair = node("fixed", 1, node("null", 1), node("null", 1))
+    path.write_bytes(file_of_rows(pair, {f"index.{name}": words for name, words in index.items()}, "dict"))
+    with pytest.raises(oc.FormatError, match="missing or incomplete") as raised:
+        oc.open_records(path)
+    assert raised.value.path == str(path)
 
 
 def test_a_key_that_closes_the_dict_while_it_is_hashed_finds_it_closed():

@@ -82,6 +82,19 @@ def test_a_link_to_another_disk_is_written_there(disk, path, unnamed):
     assert [name for name in names_in(folder) if name != "lost+found"] == names_in(path.parent) == ["model"]
 
 
+def test_links_of_the_user_and_of_root_are_followed_and_those_of_others_are_not(tmp_path, nobody, in_child):
+    other = 12345
+    tmp_path.chmod(0o777)
+    for owner in (0, nobody, other):
+        Path(f"{owner}").symlink_to(f"file of {owner}")
+        os.chown(f"{owner}", owner, owner, follow_symlinks=False)
+    for owner in (0, nobody):
+        in_child(oc.save, f"{owner}", NEW, uid=nobody)
+    with os_error(errno.EACCES, match=f"it is a symbolic link of user {other}"):
+        in_child(oc.save, f"{other}", NEW, uid=nobody)
+    assert names_in(tmp_path) == sorted([*map(str, (0, nobody, other)), "file of 0", f"file of {nobody}"])
+
+
 PLACES = {
     "a folder": (Path.mkdir, errno.EISDIR),
     "a link to a folder": (lambda path: path.symlink_to("."), errno.EISDIR),
