@@ -207,6 +207,8 @@ TEST_CASE_FIXTURE(InStore, "an artefact that was changed, or that others might h
   CHECK(count(ArtefactState::leftover) == 1);
   CHECK(store.get_or_build("a", writes("again")).built);
   CHECK(store.find("a"));
+  fs::resize_file(files_of("a").about.path(), (1U << 24U) + 1);
+  CHECK_THROWS_WITH_AS((void)store.find("a"), doctest::Contains("more than the maximum"), FormatError);
 }
 
 TEST_CASE_FIXTURE(InStore, "two builds that wait for each other end with an error, and not never") {
