@@ -187,6 +187,8 @@ def test_what_no_process_maps_is_released_when_there_is_much(keeper, tmp_path, m
     assert keeper.kept <= 4
     assert inode_of(paths[0]) == inode
     assert array.tolist() == [0, 1, 2, 3, 4]
+    array.resize(6, refcheck=False)  # onto the heap
+    assert array.tolist() == [0, 1, 2, 3, 4, 0]
 
 
 def test_what_was_used_last_is_released_last(keeper, tmp_path, monkeypatch):
