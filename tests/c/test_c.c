@@ -1,6 +1,7 @@
 /* The C interface from C: test_c FILE FOLDER. FILE has an array "w" of I16 and checksums; FOLDER is new and empty. */
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,7 +34,7 @@ static const onecopy_open_options raw = {.size = sizeof raw, .raw = 1};
 static void arrays_are_found_by_number_and_by_name(const char* path) {
   onecopy_warm_report report = {.size = sizeof report};
   onecopy_residency residency = {.size = sizeof residency};
-  const char* names[] = {"w"};
+  const char* names[] = {"s"};  // whose checksum is that of a block with "w"
   onecopy_warm_options options = {.size = sizeof options, .names = names, .count = 1, .verify = 1};
   uint64_t bytes = 0;
   IS(onecopy_open(path, NULL, &file) == 0 && onecopy_get_info(file, &info) == 0 && info.entries == 2 && !info.built);
@@ -58,6 +59,7 @@ static void arrays_are_found_by_number_and_by_name(const char* path) {
 static void a_wrong_argument_is_an_error(const char* path) {
   onecopy_entry unset = {0};
   struct { onecopy_open_options known; uint64_t added; } newer = {{.size = sizeof newer}, 1};
+  struct { onecopy_entry known; uint64_t added; } newer_entry = {{.size = sizeof newer_entry}, 1};
   struct { size_t size; const char* name; const char* untouched; } older = {offsetof(onecopy_entry, dtype), NULL, NULL};
   FAILS(onecopy_open(NULL, NULL, &file), ONECOPY_ARGUMENT);
   FAILS(onecopy_open(path, NULL, NULL), ONECOPY_ARGUMENT);
@@ -68,6 +70,7 @@ static void a_wrong_argument_is_an_error(const char* path) {
   FAILS(onecopy_find_entry(file, "w", &unset), ONECOPY_ARGUMENT);
   FAILS(onecopy_find_entry(file, NULL, &entry), ONECOPY_ARGUMENT);
   IS(onecopy_find_entry(file, "w", (onecopy_entry*)&older) == 0 && !strcmp(older.name, "w") && !older.untouched);
+  IS(onecopy_find_entry(file, "w", &newer_entry.known) == 0 && newer_entry.known.bytes == 6 && !newer_entry.added);
   onecopy_close(file);
   onecopy_close(NULL);
 }
@@ -98,9 +101,22 @@ static void a_bad_file_is_an_error_with_path_kind_and_offset(const char* path) {
   FAILS(truncate("copy", 0) + onecopy_open("copy", NULL, &file), ONECOPY_SYSTEM);
 }
 
+static void a_type_that_is_not_viewed_has_its_own_name(void) {
+  const char* header = "{'descr': '>f4', 'fortran_order': False, 'shape': (1,)}";
+  FILE* npy = fopen("big.npy", "wb");
+  fprintf(npy, "\x93NUMPY%c%c%c%c%s1234", 1, 0, (char)strlen(header), 0, header);
+  fclose(npy);
+  IS(onecopy_open("big.npy", NULL, &file) == 0 && onecopy_get_entry(file, 0, &entry) == 0);
+  IS(!strcmp(entry.dtype, ">f4") && entry.item_bits == 0 && entry.bytes == 4);
+  onecopy_close(file);
+}
+
 static void a_file_that_is_truncated_while_it_is_mapped_is_an_error_and_no_signal(void) {
+  const onecopy_warm_options two_pages = {.size = sizeof two_pages, .budget = 8192};
+  onecopy_warm_report report = {.size = sizeof report};
   fclose(fopen("long", "wb"));
   IS(truncate("long", 1 << 20) == 0 && onecopy_open("long", &raw, &file) == 0);
+  IS(onecopy_warm(file, &two_pages, &report) == 0 && report.bytes == 1 << 20 && report.filled <= 8192);
   IS(onecopy_get_info(file, &info) == 0 && info.bytes == 1 << 20 && !info.entries && !strcmp(info.format, "raw"));
   FAILS(onecopy_verify(file, NULL, 0, NULL), ONECOPY_ARGUMENT);
   IS(onecopy_guard() == 0 && onecopy_check() == 0 && truncate("long", 4096) == 0);
@@ -117,6 +133,21 @@ static int build(const char* path, void* status) {
   usleep(100000);
   fputs("built", built);
   return fclose(built) != 0 ? 1 : *(const int*)status;
+}
+
+static int change_source(const char* path, void* source) {
+  FILE* more = fopen(source, "ab");
+  fputs("more", more);
+  return fclose(more) != 0 || fclose(fopen(path, "wb")) != 0;
+}
+
+/* As prune asks before it removes an artefact. */
+static int is_in_use(const char* path) {
+  struct flock lock = {.l_type = F_WRLCK};
+  const int fd = open(path, O_RDONLY);
+  const int unknown = fcntl(fd, F_OFD_GETLK, &lock);
+  close(fd);
+  return unknown || lock.l_type != F_UNLCK;
 }
 
 static void one_process_builds_and_the_others_map_what_it_built(void) {
@@ -136,7 +167,13 @@ static void one_process_builds_and_the_others_map_what_it_built(void) {
   options.open = &copied;
   IS(onecopy_get_or_build("key", build, &status, &options, &file) == 0);
   IS(onecopy_get_info(file, &info) == 0 && info.mode == ONECOPY_COPY && !info.built);
+  char* path = strdup(info.path);
   onecopy_close(file);
+  IS(!is_in_use(path) && onecopy_open(path, &raw, &file) == 0 && is_in_use(path));
+  onecopy_close(file);
+  free(path);
+  options.source = "long";
+  FAILS(onecopy_get_or_build("of a source", change_source, "long", &options, &file), ONECOPY_FILE_CHANGED);
   options.folder = "/"; /* others may read it */
   FAILS(onecopy_get_or_build("key", build, &status, &options, &file), ONECOPY_SYSTEM);
 }
@@ -147,6 +184,7 @@ int main(int argc, char** argv) {
   arrays_are_found_by_number_and_by_name(argv[1]);
   a_wrong_argument_is_an_error(argv[1]);
   a_bad_file_is_an_error_with_path_kind_and_offset(argv[1]);
+  a_type_that_is_not_viewed_has_its_own_name();
   a_file_that_is_truncated_while_it_is_mapped_is_an_error_and_no_signal();
   one_process_builds_and_the_others_map_what_it_built();
   return failures != 0;

@@ -132,9 +132,9 @@ def test_a_process_that_waits_for_another_one_to_warm_sees_that_bytes_arrive(col
         claim.listen()
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
         with talking(code, path, env=environment) as other:
-            for _ in range(48):
-                file.read(MIB)
-                time.sleep(0.1)
+            for _ in range(192):
+                file.read(MIB // 4)
+                time.sleep(0.02)  # the other process waits 50 ms for the first bytes
             claim.close()
             assert other.communicate(timeout=60)[0] == "True True\n"
 
