@@ -34,7 +34,7 @@ static const onecopy_open_options raw = {.size = sizeof raw, .raw = 1};
 static void arrays_are_found_by_number_and_by_name(const char* path) {
   onecopy_warm_report report = {.size = sizeof report};
   onecopy_residency residency = {.size = sizeof residency};
-  const char* names[] = {"s"};  // whose checksum is that of a block with "w"
+  const char* names[] = {"w"};
   onecopy_warm_options options = {.size = sizeof options, .names = names, .count = 1, .verify = 1};
   uint64_t bytes = 0;
   IS(onecopy_open(path, NULL, &file) == 0 && onecopy_get_info(file, &info) == 0 && info.entries == 2 && !info.built);
@@ -141,13 +141,13 @@ static int change_source(const char* path, void* source) {
   return fclose(more) != 0 || fclose(fopen(path, "wb")) != 0;
 }
 
-/* As prune asks before it removes an artefact. */
+/* As prune asks before it removes an artefact; -1: the system cannot tell. */
 static int is_in_use(const char* path) {
   struct flock lock = {.l_type = F_WRLCK};
   const int fd = open(path, O_RDONLY);
   const int unknown = fcntl(fd, F_OFD_GETLK, &lock);
   close(fd);
-  return unknown || lock.l_type != F_UNLCK;
+  return unknown ? -1 : lock.l_type != F_UNLCK;
 }
 
 static void one_process_builds_and_the_others_map_what_it_built(void) {
@@ -163,15 +163,18 @@ static void one_process_builds_and_the_others_map_what_it_built(void) {
     }
   for (int i = 0; i < 8; ++i) builders += wait(&status) > 0 ? WEXITSTATUS(status) : 100;
   IS(builders == 1);
+  IS(onecopy_get_or_build("key", build, &status, &options, &file) == 0 && onecopy_get_info(file, &info) == 0);
+  char* path = strdup(info.path);
+  onecopy_close(file);
+  IS(is_in_use(path) <= 0 && onecopy_open(path, &raw, &file) == 0);
+  IS(is_in_use(path) != 0);
+  onecopy_close(file);
+  free(path);
   const onecopy_open_options copied = {.size = sizeof copied, .mode = ONECOPY_COPY, .raw = 1};
   options.open = &copied;
   IS(onecopy_get_or_build("key", build, &status, &options, &file) == 0);
   IS(onecopy_get_info(file, &info) == 0 && info.mode == ONECOPY_COPY && !info.built);
-  char* path = strdup(info.path);
   onecopy_close(file);
-  IS(!is_in_use(path) && onecopy_open(path, &raw, &file) == 0 && is_in_use(path));
-  onecopy_close(file);
-  free(path);
   options.source = "long";
   FAILS(onecopy_get_or_build("of a source", change_source, "long", &options, &file), ONECOPY_FILE_CHANGED);
   options.folder = "/"; /* others may read it */
