@@ -77,9 +77,9 @@ TEST_CASE("what does not fit together is refused with what it is") {
   refused_node(R"("nul")", "unknown kind 'nul'");
   refused_node(R"("list","children":1)", "ends too early");
   refused_node(R"("list","children":18446744073709551615)", "ends too early");
-  refused_node(R"("list")", "'list' has 0 children");
-  refused_node(R"("real")", "'real' has 1 children", 1);
-  refused_node(R"("choice")", "'choice' has 1 children", 1);
+  refused_node(R"("list")", "'list' has the invalid number of 0 children");
+  refused_node(R"("real")", "'real' has the invalid number of 1 children", 1);
+  refused_node(R"("choice")", "'choice' has the invalid number of 1 children", 1);
   refused_node(R"("null","nullable":1)", "nullable");
   refused_node(R"("null","length":4611686018427387905)", "impossible length");
   refused_node(R"("array","item_size":4)", "has no dtype");
