@@ -104,7 +104,6 @@ void Layout::move_behind_header() {
   const std::uint64_t boundary = std::max(data_alignment, options_.align.value_or(0));
   // Before a byte is allocated for them: a checksum takes more than 5 bytes of the header.
   if (block_count() > safetensors::largest_header / 5) refuse_header();
-  if (options_.least_data_offset > safetensors::largest_header) refuse_header();
   for (;;) {
     const std::vector<std::uint32_t> blocks(block_count());
     const std::uint64_t header = safetensors::length_bytes + json(blocks).text.size();

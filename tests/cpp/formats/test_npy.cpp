@@ -131,6 +131,18 @@ TEST_CASE("a .npz file without an array to look at is refused with the reason") 
   CHECK(npz_error_of(zip_of({{.name = "a.txt"}})) == "unsupported");
   CHECK(npz_error_of("PK\3\4") == "truncated");
   CHECK(npz_error_of(zip_of({{.name = "w.npy", .data = npy_file(header("<f4", "(3,)"), "1234")}})) == "truncated");
+  const auto offset_of = [](const std::string& file, Index (*parse)(Bytes)) -> std::uint64_t {
+    try {
+      (void)parse(bytes_of(file));
+    } catch (const FormatError& error) {
+      return error.offset().value_or(0);
+    }
+    return 0;
+  };
+  const auto bad = npy_file("{'descr': 5}", "");
+  const auto archive = zip_of({{.name = "w.npy", .data = bad}});
+  CHECK(offset_of(bad, npy::parse) > 0);
+  CHECK(offset_of(archive, npz::parse) == archive.find(bad) + offset_of(bad, npy::parse));
   CHECK(npz::is_npz(bytes_of(zip_of({{.name = "x"}, {.name = "w.npy"}}))));
   CHECK(!npz::is_npz(bytes_of(zip_of({{.name = "x"}, {.name = "w.npz"}}))));
   CHECK(!npz::is_npz(bytes_of(zip_of({}))));

@@ -84,6 +84,7 @@ TEST_CASE("what does not fit together is refused with what it is") {
   refused_node(R"("null","length":4611686018427387905)", "impossible length");
   refused_node(R"("array","item_size":4)", "has no dtype");
   refused_node(R"("array","name":"<f4","item_size":65537)", "maximum of 65536");
+  refused_node(R"("array","name":"<f4","item_size":4,"ndim":65)", "maximum of 64");
   refused_node(R"("extension","length":2)", "has 2 values, but a child has 0", 1);
   refused_node(R"("record","fields":["a","a"])", "same field twice", 2);
   for (const std::string shapes : {"[[1]]", "[[0,0]]", "[[4294967295]]"})
