@@ -102,6 +102,9 @@ TEST_CASE("subgraphs and constants have the path of their node before their name
                   node("If_0", "then_branch", 6, inner) + node("c", "value", 5, tensor("", f32, {}, raw("1234")))));
   CHECK(onnx::parse(bytes_of(file)).nodes == 2);
   CHECK(!onnx::parse(bytes_of(file)).tensors[0].is_initializer);
+  const auto value = bytes(1, "value") + bytes(5, tensor("", f32, {}, raw("1234")));
+  const auto outputs = model(graph({}, bytes(1, bytes(2, "first") + bytes(2, "second") + bytes(5, value))));
+  CHECK(listed(outputs, onnx::index(bytes_of(outputs))) == "first.value F32[] = 1234");
   CHECK(listed(file, onnx::index(bytes_of(file))) ==
         "If_0.then_branch.w F32[1] = abcd; c.value F32[] = 1234; w F32[1] = ABCD");
 }
