@@ -43,6 +43,18 @@ TEST_CASE_FIXTURE(WithClaim, "a claim is one thread's alone, and the file goes w
   CHECK(Claim::take(file, "a"));
 }
 
+TEST_CASE_FIXTURE(WithClaim, "only the claims of a thread that waits say for what") {
+  const auto claim = Claim::take(file, "a");
+  const std::string digest(32, 'd');
+  std::thread([&] {
+    const File other = file_in(folder, "b.claim");
+    const auto theirs = Claim::take(other, "b");
+    tell_wait(digest);
+    CHECK(look_at_claim(other)->holder.waits_for == digest);
+    CHECK(look_at_claim(file)->holder.waits_for.empty());
+  }).join();
+}
+
 TEST_CASE_FIXTURE(WithClaim, "a claim records its holder, its key, and the progress of the build") {
   CHECK_FALSE(look_at_claim(file));
   const auto claim = Claim::take(file, "the key");

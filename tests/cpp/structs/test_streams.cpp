@@ -182,6 +182,14 @@ TEST_CASE_FIXTURE(onecopy::InFolder,
   CHECK(other.get_allocator().resource() == &memory);  // a vector keeps its allocator
 }
 
+TEST_CASE_FIXTURE(onecopy::AtPath, "what is loaded replaces what was there, also if it is nothing") {
+  using Values = std::pair<std::optional<std::uint32_t>, std::pair<std::vector<std::uint32_t>, std::string>>;
+  essentials::save(Values(), path);
+  Values loaded{7, {{1, 2}, "three"}};
+  essentials::load(loaded, path);
+  CHECK(loaded == Values());
+}
+
 TEST_CASE_FIXTURE(onecopy::AtPath, "a save that fails leaves the old file, and what cannot be opened is an error") {
   struct Failing {
     mutable int visits = 0;
