@@ -35,7 +35,7 @@ def output(*command: object, env: dict[str, str] | None = None) -> str:
 
 
 def built(commit: str) -> Path:
-    """Return the folder with the package of a commit, which is built if it is missing."""
+    """Return the folder with the packages of a commit, which are built if they are missing."""
     site = BUILT / commit / "site"
     if not site.exists():
         print(f"building {commit[:8]} ...", file=sys.stderr)
@@ -47,7 +47,8 @@ def built(commit: str) -> Path:
         if archive.wait() != 0:
             raise SystemExit(f"git archive {commit} failed")
         pip = [sys.executable, "-m", "pip", "install", "-q", "--no-build-isolation", "--no-deps"]
-        subprocess.run([*pip, "--target", BUILT / commit / "new", source], check=True)
+        records = source.glob("packages/records")  # in the core of earlier commits
+        subprocess.run([*pip, "--target", BUILT / commit / "new", source, *records], check=True)
         (BUILT / commit / "new").rename(site)
     return site
 
