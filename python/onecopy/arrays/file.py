@@ -10,11 +10,11 @@ import itertools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+import onecopy  # whose errors are imported when one is raised
 from onecopy import _core, arrays, files, store
 from onecopy.arrays.entries import Entry, Memory, Part, array_of, is_raw, name_of, range_of
 from onecopy.arrays.open_mode import AS_REQUESTED, OpenMode
 from onecopy.base.text import byte_count, counted, is_text, size, thread_count
-from onecopy.errors import FileChanged, FormatError, Kind
 from onecopy.files.mapping import ArraysMode, OpenFile, absolute
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class ArrayFile(Mapping[str, "NDArray[Any]"], OpenFile):
             return array_of(memory)
         except ValueError as error:  # 65 axes, or an empty array with an extent of 2**63: valid in the file
             reason = f"{name!r}: numpy cannot represent its shape: {error}"
-            raise FormatError(reason, Kind.UNSUPPORTED, path=self.path_of(name)) from None
+            raise onecopy.FormatError(reason, onecopy.FormatError.Kind.UNSUPPORTED, path=self.path_of(name)) from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names())
@@ -407,7 +407,7 @@ def key_of(file: ArrayFile, version: str) -> str:
 def expect_unchanged(file: ArrayFile) -> None:
     """Raise FileChanged if a file has been modified or replaced since it was opened."""
     if file.changed():
-        raise FileChanged(errno.ESTALE, "the file was modified or replaced while it was open", file.path)
+        raise onecopy.errors.FileChanged(errno.ESTALE, "the file was modified or replaced while it was open", file.path)
 
 
 def _no_array(name: object, file: ArrayFile) -> KeyError:

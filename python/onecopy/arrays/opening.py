@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
+import onecopy  # whose errors are imported when one is raised
 from onecopy import arrays, files, store
 from onecopy.arrays.file import OneFile, expect_unchanged, key_of
 from onecopy.arrays.open_mode import OpenMode
 from onecopy.base.text import size
-from onecopy.errors import FormatError, Kind, retyped
 from onecopy.store.location import in_folder, is_offline, resolve, url_of
 
 if TYPE_CHECKING:
@@ -140,9 +140,9 @@ def open(  # noqa: A001 - as `onecopy.open`
         file = _open_local(*resolve(path, nodes=nodes), how)
     try:
         if file.kind == "records":
-            raise FormatError(
+            raise onecopy.FormatError(
                 "expected a file of arrays, found a file of records: open it with onecopy.open_records",
-                Kind.NOT_THIS_FORMAT,
+                onecopy.FormatError.Kind.NOT_THIS_FORMAT,
                 path=file.path,
                 found="file of records",
             )
@@ -196,10 +196,10 @@ def _open_local(path: str, handle: FileHandle | None, how: OpenMode) -> ArrayFil
         file = OneFile(path, how, handle, accept_index=True)
     except IsADirectoryError:
         return _open_local(in_folder(path), None, how)
-    except FormatError as error:
+    except onecopy.FormatError as error:
         if (advice := _ADVICE.get(error.found or "")) is None:
             raise
-        raise retyped(error, type(error), f"{error}: {advice}") from None
+        raise onecopy.errors.retyped(error, type(error), f"{error}: {advice}") from None
     if file.container == "shard index":
         file.close()
         return arrays.of_index(path, how)
@@ -261,12 +261,14 @@ def _aligned_copy(file: ArrayFile, align: int) -> Artefact:
     """Return a file's aligned copy in the default store. The first call creates the copy."""
     failure = "cannot make an aligned copy"
     if file.kind not in ("foreign", "arrays"):
-        raise FormatError(f"{failure} of a file of kind {file.kind!r}", Kind.UNSUPPORTED, path=file.path)
+        raise onecopy.FormatError(
+            f"{failure} of a file of kind {file.kind!r}", onecopy.FormatError.Kind.UNSUPPORTED, path=file.path
+        )
     if lacking := arrays.not_savable(file.entries):
         name, dtype = next(iter(lacking.items()))
         more = f", nor for {len(lacking) - 1} more" if len(lacking) > 1 else ""
         reason = f"safetensors has no element type for {name!r}, which is {dtype}{more}"
-        raise FormatError(f"{failure}: {reason}", Kind.UNSUPPORTED, path=file.path)
+        raise onecopy.FormatError(f"{failure}: {reason}", onecopy.FormatError.Kind.UNSUPPORTED, path=file.path)
 
     def build(target: Path) -> None:
         arrays.save(target, file, metadata=file.metadata, align=max(align, _MIN_ALIGN))

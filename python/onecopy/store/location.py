@@ -6,10 +6,10 @@ import errno
 import os
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+import onecopy  # whose errors are imported when one is raised
 from onecopy import files, store
 from onecopy.base import lazy
 from onecopy.base.text import SCHEMES, is_url, path_text
-from onecopy.errors import FormatError
 
 if TYPE_CHECKING:
     from onecopy import _core
@@ -88,7 +88,7 @@ def files_of(named: Location) -> list[str]:
         return [path, *files.paths_of(path, files.names_in(path))]
     except files.SetError:
         raise
-    except FormatError:  # a file of another kind with such a name
+    except onecopy.FormatError:  # a file of another kind with such a name
         return [path]
 
 
