@@ -227,7 +227,7 @@ def test_a_dict_of_modules_and_tensors_is_given_a_file(tmp_path):
     assert torch.equal(parts["ema"]["net"].bias, ema.bias)
     assert parts["step"].tolist() == [0, 1, 2, 3]
     assert (report.copied, report.on_meta) == ((), ())
-    with pytest.raises(TypeError, match=r"'lr' must be a torch\.nn\.Module or a dict .*, not float"):
+    with pytest.raises(TypeError, match=r"'lr' must be a torch\.nn\.Module or dict .*, not float"):
         oc.torch.load_into({"model": given, "lr": 0.1}, path)
     with pytest.raises(RuntimeError, match=r"Unexpected key\(s\) in state_dict: .*step"):
         oc.torch.load_into({"model": given}, path)
