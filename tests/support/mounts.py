@@ -23,7 +23,7 @@ def mounted(source: Path, path: Path, *options: str) -> Iterator[Mounted]:
     if not isolation.MOUNTS_ARE_OURS:
         pytest.skip("this session has no mount namespace of its own")
     path.mkdir(parents=True)
-    done = subprocess.run(["mount", *options, path], capture_output=True, text=True, check=False)
+    done = subprocess.run(["mount", *options, path], capture_output=True, text=True, errors="replace", check=False)
     if done.returncode != 0:
         pytest.skip(f"cannot mount here: {done.stderr.strip()}")
     yield Mounted(source, path)
