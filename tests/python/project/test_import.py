@@ -52,7 +52,7 @@ def test_the_first_open_beside_numpy_loads_what_a_safetensors_file_needs(python,
         oc.open(sys.argv[1])["w"][0]
         print(*sorted(set(sys.modules) - before))
     """
-    needed = "_core arrays.entries arrays.file arrays.open_mode arrays.opening base.lazy base.text errors"
+    needed = "_core arrays.entries arrays.file arrays.open_mode arrays.opening base.lazy base.text"
     modules = {*needed.split(), "files.mapping", "store.location"}
     folders = {name.partition(".")[0] for name in modules if "." in name}  # tables of names
     found = python(textwrap.dedent(code), path).split()
