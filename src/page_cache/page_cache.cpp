@@ -278,7 +278,7 @@ PinReport pin(const Mapping& mapping, Ranges asked) {
     report.reason = "locking the pages of a private mapping would copy all of them";
     return report;
   }
-  // Locked pages cannot be dropped: the kernel would end processes for more than a control group may have.
+  // Locked pages cannot be dropped: beyond a control group's limit, the kernel would kill processes.
   if (const auto memory = available_memory();
       memory && !fits(report.bytes, *memory) && !fits(report.bytes - locked_bytes(mapping, ranges), *memory)) {
     report.outcome = Outcome::refused;

@@ -11,7 +11,7 @@ namespace onecopy {
 // Reads all bytes of an open regular file into a sealed memory file of that name, and maps it; `Mapping::descriptor()`
 // can be passed to other processes. The bytes are those of one moment only if no process writes to the file meanwhile:
 // call `why_not_identified` before, and compare `content_identity` afterwards. The caller has checked that this much
-// memory may be used, because Linux overcommits and would end processes. Throws OsError: ENOTSUP if the system has no
+// memory may be used, because Linux overcommits and would kill processes. Throws OsError: ENOTSUP if the system has no
 // sealed memory files; DataLost if the file became shorter. With `drop_source`, pages of the file leave the page cache
 // as they are copied, unless a process maps them, so that memory holds one copy instead of two. With `lead`, that many
 // zero bytes come first, which can align data that is unaligned in the file.

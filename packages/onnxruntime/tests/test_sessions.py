@@ -293,7 +293,7 @@ def test_with_prepacking_off_or_other_providers_no_weights_are_prepacked(tmp_pat
         ({"providers": providers}, "CPU execution provider"),
     ):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UserWarning)  # that this machine has none
+            warnings.simplefilter("ignore", UserWarning)  # ONNX Runtime warns of the missing provider
             session = oc.onnxruntime.session(make("aligned", tmp_path), "prepacked", wait=True, store=store, **more)
         assert session.onecopy.mode == "read"
         assert words in session.onecopy.reason

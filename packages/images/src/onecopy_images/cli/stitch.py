@@ -68,7 +68,7 @@ def share_of(_: click.Context, parameter: click.Parameter, text: str) -> float:
 
 
 def tiles_in(folder: str, listed: Sequence[Listed] | None, pattern: str | None) -> list[str]:
-    """Return the names of the tiles in order. Raise ValueError if there are none, OSError for an unreadable folder."""
+    """Return the names of the tiles in order. Raise ValueError if there are none, or OSError if listing fails."""
     if listed is not None:
         return in_order_of_names([one.name for one in listed])
     views = pattern is not None and pattern.endswith(VIEW)  # the pattern selects such pictures
